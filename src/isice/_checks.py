@@ -1,0 +1,78 @@
+"""The wording of errors: *who: expected, got; what to do*. One place, so that every failure reads alike."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Returns ``" Did you mean 'x'?"`` when one of ``known`` is close to ``word``, else an empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def check_choice(who: str, name: str, value: Any, choices: Iterable[str]) -> None:
+    """Raises ValueError unless ``value`` is one of ``choices``."""
+    options = list(choices)
+    if value not in options:
+        hint = suggestion(str(value), options)
+        raise ValueError(f"{who}: expected {name} to be one of {', '.join(map(repr, options))}, got {value!r}.{hint}")
+
+
+def check_int(who: str, name: str, value: Any, *, minimum: int) -> None:
+    """Raises unless ``value`` is a whole number of at least ``minimum``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{who}: expected {name} to be an integer, got {value!r} of type {type(value).__name__}.")
+    if value < minimum:
+        raise ValueError(f"{who}: expected {name} ≥ {minimum}, got {value}.")
+
+
+def check_number(who: str, name: str, value: Any, *, minimum: float = 0.0, strict: bool = False) -> None:
+    """Raises unless the plain number ``value`` is finite and at least (``strict``: above) ``minimum``."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{who}: expected {name} to be a number, got {value!r} of type {type(value).__name__}.")
+    if not (minimum < value if strict else minimum <= value) or value == float("inf"):
+        raise ValueError(f"{who}: expected a finite {name} {'>' if strict else '≥'} {minimum}, got {value}.")
+
+
+def check_floating(who: str, tensor: Any) -> None:
+    """Raises TypeError unless ``tensor`` is a floating-point tensor."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(
+            f"{who}: expected a torch.Tensor, got {type(tensor).__name__}; convert it with torch.as_tensor()."
+        )
+    if not tensor.is_floating_point():
+        raise TypeError(f"{who}: expected a floating-point tensor, got {tensor.dtype}; call .float() on it first.")
+
+
+def check_square(who: str, matrix: Any) -> None:
+    """Raises unless ``matrix`` is a floating-point tensor of shape (..., D, D) with D ≥ 1."""
+    check_floating(who, matrix)
+    if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2] or matrix.shape[-1] == 0:
+        raise ValueError(
+            f"{who}: expected square matrices (..., D, D), got {tuple(matrix.shape)}; "
+            "pass features through covariance() first."
+        )
+
+
+def check_feature_map(who: str, x: Any, channels: int | None = None) -> None:
+    """Raises unless ``x`` is a floating-point feature map (B, C, H, W), with ``channels`` channels if given."""
+    check_floating(who, x)
+    if x.ndim != 4 or 0 in x.shape[1:]:
+        raise ValueError(
+            f"{who}: expected a feature map (B, C, H, W), got {tuple(x.shape)}; "
+            "reshape tokens to a grid and move the channels to dimension 1."
+        )
+    if channels is not None and x.shape[1] != channels:
+        raise ValueError(
+            f"{who}: expected {channels} channels, got {x.shape[1]} in a map of shape {tuple(x.shape)}; "
+            f"create the layer with in_channels={x.shape[1]} or reduce the channels first."
+        )
+
+
+def is_half(dtype: torch.dtype) -> bool:
+    """True for the 16-bit floating types, in which no operation of this package computes."""
+    return dtype in (torch.float16, torch.bfloat16)

@@ -1,0 +1,97 @@
+"""The contract that every pooling layer keeps, so that models, training and reports need no special cases."""
+
+import inspect
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from .._checks import check_feature_map, check_int, is_half
+from .._specs import format_spec
+from ..ops.covariance import covariance
+from ..ops.vectorize import vectorize
+
+
+class Pooling(nn.Module):
+    """Maps features (B, C, H, W) to vectors (B, out_features), or to logits where a method is a classifier itself.
+
+    A subclass stores its options under the names of its keyword-only constructor arguments, sets ``out_features``
+    and defines :meth:`pool`. It computes in float32 (or float64, if that comes in) whatever the autocast dtype.
+
+    Attributes:
+        name: Registry key, the name of the file that defines the layer.
+        reference: The publication.
+        fidelity: ``"verified"`` (checked against the authors' or a public implementation) or ``"reconstructed"``.
+        assumed: What a reconstruction had to assume; empty when verified.
+        needs_num_classes: The layer is a classifier: it takes ``num_classes`` and returns logits.
+    """
+
+    name: ClassVar[str] = ""
+    reference: ClassVar[str] = ""
+    fidelity: ClassVar[str] = "verified"
+    assumed: ClassVar[str] = ""
+    needs_num_classes: ClassVar[bool] = False
+
+    out_features: int
+
+    def __init__(self, in_channels: int) -> None:
+        super().__init__()
+        check_int(type(self).name, "in_channels", in_channels, minimum=1)
+        self.in_channels = in_channels
+
+    def pool(self, x: Tensor) -> Tensor:
+        """Maps float32 or float64 features (B, C, H, W) to (B, out_features)."""
+        raise TypeError(f"{type(self).__name__}: expected a subclass that defines pool(); define it.")
+
+    def pool_with_loss(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Like :meth:`pool`, with the layer's auxiliary loss (a scalar to add to the training loss; zero here)."""
+        return self.pool(x), x.new_zeros(())
+
+    def forward(self, x: Tensor, return_loss: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+        """Pools ``x``; with ``return_loss`` also returns the auxiliary loss."""
+        check_feature_map(type(self).name, x, self.in_channels)
+        with torch.autocast(x.device.type, enabled=False):
+            x = x.float() if is_half(x.dtype) else x
+            return self.pool_with_loss(x) if return_loss else self.pool(x)
+
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """The layer's keyword-only options, in the order of its signature."""
+        parameters = inspect.signature(cls).parameters.values()
+        return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "num_classes"]
+
+    @classmethod
+    def option_defaults(cls) -> dict[str, Any]:
+        """The layer's options with their defaults."""
+        parameters = inspect.signature(cls).parameters
+        return {name: parameters[name].default for name in cls.option_names()}
+
+    @property
+    def spec(self) -> str:
+        """The spec string from which :func:`create_pooling` makes this layer again."""
+        return format_spec(type(self).name, {name: getattr(self, name) for name in self.option_names()})
+
+    def __repr__(self) -> str:
+        return self.spec
+
+
+class SPDPooling(Pooling):
+    """Covariance → a symmetric matrix made from it → its upper triangle (paper, Fig. 2).
+
+    A subclass defines :meth:`normalize`; :meth:`matrix` gives the matrix itself, for looking at it.
+    """
+
+    def __init__(self, in_channels: int) -> None:
+        super().__init__(in_channels)
+        self.out_features = in_channels * (in_channels + 1) // 2
+
+    def normalize(self, cov: Tensor) -> Tensor:
+        """Maps covariance matrices (B, C, C) to symmetric matrices (B, C, C)."""
+        raise TypeError(f"{type(self).__name__}: expected a subclass that defines normalize(); define it.")
+
+    def matrix(self, x: Tensor) -> Tensor:
+        """The symmetric matrix (B, C, C) that :meth:`pool` vectorizes."""
+        return self.normalize(covariance(x))
+
+    def pool(self, x: Tensor) -> Tensor:
+        return vectorize(self.matrix(x))

@@ -1,0 +1,75 @@
+"""The registry: one file in this folder is one pooling layer, found by its file name."""
+
+import importlib
+import pkgutil
+from typing import TypeVar
+
+from .._checks import suggestion
+from .._specs import parse_spec
+from ._base import Pooling
+
+_POOLINGS: dict[str, type[Pooling]] = {}
+PoolingClass = TypeVar("PoolingClass", bound=type[Pooling])
+
+
+def register_pooling(cls: PoolingClass) -> PoolingClass:
+    """Class decorator: registers a pooling layer under the name of the file that defines it."""
+    cls.name = cls.__module__.rsplit(".", 1)[-1]
+    known = _POOLINGS.get(cls.name)
+    if known is not None and known.__qualname__ != cls.__qualname__:
+        raise ValueError(f"register_pooling: expected one layer per file, got {known.__name__} and {cls.__name__}.")
+    _POOLINGS[cls.name] = cls
+    return cls
+
+
+def _discover() -> None:
+    package = importlib.import_module(__package__)
+    for module in pkgutil.iter_modules(package.__path__):
+        if not module.name.startswith("_"):
+            importlib.import_module(f"{__package__}.{module.name}")
+
+
+def list_poolings() -> list[str]:
+    """The names of all pooling layers, sorted."""
+    _discover()
+    return sorted(_POOLINGS)
+
+
+def pooling_class(name: str) -> type[Pooling]:
+    """The class behind a registry name; an unknown name is an error with a suggestion."""
+    if name not in _POOLINGS:
+        _discover()
+    if name not in _POOLINGS:
+        raise ValueError(
+            f"create_pooling: expected one of {', '.join(sorted(_POOLINGS))}, got {name!r}."
+            f"{suggestion(name, _POOLINGS)}"
+        )
+    return _POOLINGS[name]
+
+
+def create_pooling(spec: str, in_channels: int, *, num_classes: int | None = None) -> Pooling:
+    """Makes a pooling layer from a spec string.
+
+    Args:
+        spec: A registry name with options, such as ``"isice(n_iter=5, sparsity=0.01)"``.
+        in_channels: Channels of the feature map.
+        num_classes: Needed only by layers that are classifiers themselves (``needs_num_classes``).
+
+    Example:
+        >>> create_pooling("gap", in_channels=64).out_features
+        64
+    """
+    name, options = parse_spec(spec)
+    cls = pooling_class(name)
+    for option in options:
+        if option not in cls.option_names():
+            known = cls.option_names()
+            raise TypeError(
+                f"{name}: expected options among {', '.join(known) or '(none)'}, got {option!r}."
+                f"{suggestion(option, known)}"
+            )
+    if cls.needs_num_classes:
+        if num_classes is None:
+            raise ValueError(f"{name}: expected num_classes, got None; this layer is the classifier, so pass it.")
+        options["num_classes"] = num_classes
+    return cls(in_channels, **options)

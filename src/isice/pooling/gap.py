@@ -1,0 +1,26 @@
+"""Global average pooling: the first-order baseline."""
+
+from torch import Tensor
+
+from ._base import Pooling
+from ._registry import register_pooling
+
+
+@register_pooling
+class GAP(Pooling):
+    """The mean of the features over all positions, X1/n.
+
+    Example:
+        >>> import torch
+        >>> GAP(8)(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 8])
+    """
+
+    reference = "Lin, Chen, Yan: Network in Network, ICLR 2014"
+
+    def __init__(self, in_channels: int) -> None:
+        super().__init__(in_channels)
+        self.out_features = in_channels
+
+    def pool(self, x: Tensor) -> Tensor:
+        return x.mean(dim=(-2, -1))
