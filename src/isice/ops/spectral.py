@@ -1,0 +1,112 @@
+"""⑤ Functions of symmetric matrices by eigendecomposition, with a backward pass that repeated eigenvalues cannot break.
+
+The derivative of f(A) = U f(Λ) Uᵀ is U(L ∘ (Uᵀ dA U))Uᵀ with the divided differences L_ij = (f(λ_i) − f(λ_j)) /
+(λ_i − λ_j), f'(λ_i) where they coincide (Daleckiĭ–Kreĭn). For powers and the logarithm L has closed forms without
+cancellation, so no threshold decides which eigenvalues count as equal.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._checks import check_number, check_square
+from ._precision import full_precision
+
+
+def _floored_eigh(cov: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, raised to at least D·ε·λ_max (below that they are rounding noise), and eigenvectors."""
+    values, vectors = torch.linalg.eigh(cov)
+    epsilon = torch.finfo(cov.dtype).eps * cov.shape[-1]
+    floor = (values[..., -1:] * epsilon).clamp_min(torch.finfo(torch.float32).tiny ** 0.5)
+    return torch.maximum(values, floor), vectors
+
+
+def matrix_power_reference(cov: Tensor, p: float) -> Tensor:
+    """Σ^p by eigh and autograd; wrong gradients for repeated eigenvalues. The oracle of :func:`matrix_power`."""
+    values, vectors = torch.linalg.eigh(cov)
+    return (vectors * values.unsqueeze(-2) ** p) @ vectors.mT
+
+
+def matrix_log_reference(cov: Tensor) -> Tensor:
+    """log Σ by eigh and autograd; the oracle of :func:`matrix_log`."""
+    values, vectors = torch.linalg.eigh(cov)
+    return (vectors * values.log().unsqueeze(-2)) @ vectors.mT
+
+
+def _log_ratio(values: Tensor) -> tuple[Tensor, Tensor]:
+    """r_ij = |log λ_i − log λ_j| and the larger λ of each pair."""
+    logs = values.log()
+    return (logs.unsqueeze(-1) - logs.unsqueeze(-2)).abs(), torch.maximum(values.unsqueeze(-1), values.unsqueeze(-2))
+
+
+def _ratio(numerator: Tensor, denominator: Tensor, limit: float) -> Tensor:
+    """numerator/denominator, and ``limit`` where the denominator is zero."""
+    zero = denominator == 0
+    return torch.where(zero, limit, numerator / torch.where(zero, 1.0, denominator))
+
+
+def _power_differences(values: Tensor, p: float) -> Tensor:
+    """(λ_i^p − λ_j^p)/(λ_i − λ_j) = λ^(p−1)·(1 − e^(−pr))/(1 − e^(−r)), λ the larger of the two."""
+    r, larger = _log_ratio(values)
+    return larger ** (p - 1) * _ratio(torch.expm1(-p * r), torch.expm1(-r), p)
+
+
+def _log_differences(values: Tensor) -> Tensor:
+    """(log λ_i − log λ_j)/(λ_i − λ_j) = r/(1 − e^(−r))/λ, λ the larger of the two."""
+    r, larger = _log_ratio(values)
+    return _ratio(-r, torch.expm1(-r), 1.0) / larger
+
+
+class _Spectral(torch.autograd.Function):
+    """``p = None`` is the logarithm."""
+
+    @staticmethod
+    def forward(ctx: Any, cov: Tensor, p: float | None) -> Tensor:
+        values, vectors = _floored_eigh(cov)
+        ctx.save_for_backward(values, vectors)
+        ctx.p = p
+        return (vectors * (values.log() if p is None else values**p).unsqueeze(-2)) @ vectors.mT
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (values, vectors), (grad,) = ctx.saved_tensors, grads
+        if torch.is_grad_enabled() and grad.requires_grad:
+            raise RuntimeError(
+                "matrix_power, matrix_log: expected a first derivative, got create_graph=True; "
+                "differentiate newton_schulz_sqrt() or newton_schulz_inverse() twice instead."
+            )
+        with torch.autocast(values.device.type, enabled=False):
+            differences = _log_differences(values) if ctx.p is None else _power_differences(values, ctx.p)
+            inside = vectors.mT @ (0.5 * (grad + grad.mT)) @ vectors
+            return vectors @ (differences * inside) @ vectors.mT, None
+
+
+@full_precision
+def matrix_power(cov: Tensor, p: float) -> Tensor:
+    """Σ^p for symmetric positive semi-definite matrices (..., D, D) and any real p.
+
+    Eigenvalues below D·ε·λ_max count as that floor, so singular matrices have finite powers and gradients. Double
+    backward is an error.
+
+    Example:
+        >>> matrix_power(4 * torch.eye(2), -0.5)
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.5000]])
+    """
+    check_square("matrix_power", cov)
+    check_number("matrix_power", "p", p, minimum=float("-inf"), strict=True)
+    return _Spectral.apply(cov, float(p))
+
+
+@full_precision
+def matrix_log(cov: Tensor) -> Tensor:
+    """log Σ for symmetric positive semi-definite matrices (..., D, D); floor and gradients as in :func:`matrix_power`.
+
+    Example:
+        >>> matrix_log(torch.eye(2))
+        tensor([[0., 0.],
+                [0., 0.]])
+    """
+    check_square("matrix_log", cov)
+    return _Spectral.apply(cov, None)
