@@ -1,0 +1,24 @@
+"""Models: any timm backbone, channel reduction, a pooling layer and a linear classifier."""
+
+from .backbone import PAPER_BACKBONES, Backbone, create_backbone
+from .head import Classifier, create_classifier
+from .network import Network, attach, create_model
+from .reduce import Reduce
+from .small_cnn import SmallCNN
+from .weights import LoadReport, load_weights, read_state_dict
+
+__all__ = [
+    "PAPER_BACKBONES",
+    "Backbone",
+    "Classifier",
+    "LoadReport",
+    "Network",
+    "Reduce",
+    "SmallCNN",
+    "attach",
+    "create_backbone",
+    "create_classifier",
+    "create_model",
+    "load_weights",
+    "read_state_dict",
+]

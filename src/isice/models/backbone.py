@@ -1,0 +1,269 @@
+"""② Backbones: any timm network made to return one feature map (B, C, H, W), whatever its own layout."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import timm
+import torch
+from timm.models.vgg import VGG
+from torch import Tensor, nn
+
+from .._checks import check_floating, check_int, suggestion
+
+PAPER_BACKBONES = {
+    "vgg16": "vgg16.tv_in1k",
+    "vgg19": "vgg19.tv_in1k",
+    "resnet50": "resnet50.tv_in1k",
+    "resnet101": "resnet101.tv_in1k",
+    "resnext101": "resnext101_32x8d.tv_in1k",
+    "convnext_tiny": "convnext_tiny.fb_in1k",
+    "swin_tiny": "swin_tiny_patch4_window7_224.ms_in1k",
+    "swin_base": "swin_base_patch4_window7_224.ms_in1k",
+}
+"""The paper's eight backbones by their short names → the timm names whose ImageNet-1k weights stand for the paper's.
+
+The paper used the weights of torchvision 0.13. timm carries those of VGG, ResNet and ResNeXt (``tv_in1k``). It does
+not carry torchvision's own ConvNeXt and Swin weights; the original authors' ImageNet-1k weights (``fb_in1k``,
+``ms_in1k``) take their place.
+"""
+
+ImageSize = int | Sequence[int] | None
+
+
+class Backbone(nn.Module):
+    """A timm network without its pooling and classifier: images (B, in_chans, H, W) → features (B, C, H', W').
+
+    The network is taken over and changed: its classifier goes, its final norm stays, VGG loses its last max-pool and
+    its fully connected layers. One blank image is sent through it to learn the channels and to fail early.
+
+    Args:
+        model: A network made by ``timm.create_model``.
+        name: What to call it in messages and records; timm's own name by default.
+        img_size: Height and width of the blank image; by default the size the network was built for.
+
+    Attributes:
+        model: The timm network.
+        out_channels: Channels C of the feature map.
+        in_chans: Channels of the images.
+        built_for: Height and width of the image the network was tried with.
+        config: The arguments of :func:`create_backbone` that make it again.
+        fixed_size: The only height and width the network accepts, or None.
+
+    Example:
+        >>> Backbone(timm.create_model("test_resnet"))(torch.rand(2, 3, 96, 64)).shape
+        torch.Size([2, 96, 3, 2])
+    """
+
+    def __init__(self, model: nn.Module, *, name: str | None = None, img_size: ImageSize = None) -> None:
+        super().__init__()
+        check_timm("Backbone", model)
+        cfg: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
+        embed = getattr(model, "patch_embed", None)
+        embed_size = getattr(embed, "img_size", None)
+        self.name = name or ".".join(filter(None, (cfg.get("architecture"), cfg.get("tag")))) or type(model).__name__
+        self.in_chans = _in_chans(model)
+        self.config: dict[str, Any] = {"name": self.name, "in_chans": self.in_chans, "img_size": None}
+        self.fixed_size = _pair(embed_size) if getattr(embed, "strict_img_size", False) and embed_size else None
+        if img_size or self.fixed_size:
+            self.config["img_size"] = _pair(img_size or self.fixed_size)
+        self.built_for = _pair(img_size or self.fixed_size or cfg.get("input_size", (3, 224, 224))[1:])
+        self._by_head = _drop_head(model)
+        self.model = model
+        self.out_channels = self._probe()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps images (B, in_chans, H, W) to features (B, out_channels, H', W')."""
+        self._check_images(x)
+        if torch.compiler.is_compiling():
+            return self._features(x)
+        try:
+            return self._features(x)
+        except torch.OutOfMemoryError:
+            raise
+        except (AssertionError, RuntimeError) as error:
+            if tuple(x.shape[-2:]) == self.built_for:
+                raise
+            raise ValueError(
+                f"{self.name}: expected images of {_size(self.built_for)} pixels or another size this backbone takes, "
+                f"got {_size(x.shape[-2:])} ({error}); resize the images, or pass img_size= when creating the model."
+            ) from error
+
+    def _features(self, x: Tensor) -> Tensor:
+        out = self.model(x) if self._by_head else self.model.forward_features(x)  # type: ignore[operator]
+        return _to_map(self.name, self.model, out, (x.shape[-2], x.shape[-1]))
+
+    def _probe(self) -> int:
+        """The channels of the feature map, found with one blank image; chooses the way through the network."""
+        parameter = next(self.model.parameters())
+        blank = torch.zeros(1, self.in_chans, *self.built_for, dtype=parameter.dtype, device=parameter.device)
+        with torch.no_grad(), _evaluating(self.model):
+            if self._by_head:
+                out = self.model(blank)
+                # Some heads pool or flatten even when told not to; the features before the head are still a map.
+                self._by_head = isinstance(out, Tensor) and out.ndim > 2
+            return self(blank).shape[1]
+
+    def _check_images(self, x: Any) -> None:
+        check_floating(self.name, x)
+        if x.ndim != 4 or x.shape[1] != self.in_chans:
+            raise ValueError(
+                f"{self.name}: expected images (B, {self.in_chans}, H, W), got {tuple(x.shape)}; "
+                "pass a batch of channels-first images, or create the model with another in_chans."
+            )
+        if self.fixed_size is not None and tuple(x.shape[-2:]) != self.fixed_size:
+            raise ValueError(
+                f"{self.name}: expected images of {_size(self.fixed_size)} pixels, got {_size(x.shape[-2:])}; "
+                f"resize them, or create the model with img_size=({x.shape[-2]}, {x.shape[-1]})."
+            )
+
+    def extra_repr(self) -> str:
+        return f"{self.name}, in_chans={self.in_chans}, out_channels={self.out_channels}"
+
+
+def create_backbone(
+    name: str, *, pretrained: bool = False, in_chans: int = 3, img_size: ImageSize = None, **backbone_kwargs: Any
+) -> Backbone:
+    """Makes a timm backbone by one of the paper's short names or any timm name.
+
+    Args:
+        name: A key of :data:`PAPER_BACKBONES`, or a timm name with or without a tag (``"resnet50.a1_in1k"``).
+        pretrained: Download the weights of that name.
+        in_chans: Channels of the images.
+        img_size: Height and width of the images. Swin, ViT and the like are built for it; a convolutional network
+            takes any size and is only tried with it.
+        **backbone_kwargs: More arguments of ``timm.create_model``.
+
+    Example:
+        >>> create_backbone("test_vit", img_size=(64, 96))(torch.rand(1, 3, 64, 96)).shape
+        torch.Size([1, 64, 4, 6])
+    """
+    timm_name = _timm_name(name)
+    check_int("create_model", "in_chans", in_chans, minimum=1)
+    size = None if img_size is None else _pair(img_size)
+    kwargs = {"num_classes": 0, "in_chans": in_chans, **backbone_kwargs}
+    try:
+        model = _build(timm_name, pretrained, kwargs if size is None else {"img_size": size, **kwargs})
+    except TypeError as error:
+        if size is None or "img_size" not in str(error):
+            raise
+        # A convolutional network has no such argument, because it takes any size.
+        model = _build(timm_name, pretrained, kwargs)
+    backbone = Backbone(model, name=name, img_size=size)
+    backbone.config.update(backbone_kwargs)
+    return backbone
+
+
+def _timm_name(name: str) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"create_model: expected a name, got {type(name).__name__}; attach() takes a model you have.")
+    timm_name = PAPER_BACKBONES.get(name, name)
+    # Names with a source ("hf-hub:…", "local-dir:…") are timm's to resolve.
+    if ":" not in timm_name and not timm.is_model(timm_name):
+        known = [*PAPER_BACKBONES, "small_cnn", *timm.list_models()]
+        raise ValueError(
+            f"create_model: expected 'small_cnn', one of {', '.join(PAPER_BACKBONES)} or a timm name, got {name!r}."
+            f"{suggestion(name, known) or ' timm.list_models() lists them.'}"
+        )
+    return timm_name
+
+
+def _build(timm_name: str, pretrained: bool, kwargs: dict[str, Any]) -> nn.Module:
+    if not pretrained:
+        return timm.create_model(timm_name, pretrained=False, **kwargs)
+    try:
+        return timm.create_model(timm_name, pretrained=True, **kwargs)
+    except TypeError:
+        raise
+    except Exception as error:  # every hub client has its own errors, and none of them says what to do instead
+        raise RuntimeError(
+            f"create_model: expected to download the pretrained weights of {timm_name!r}, but they could not be "
+            f"downloaded or loaded ({type(error).__name__}: {error}); pass checkpoint_path= with a local file, "
+            "or pretrained=False."
+        ) from error
+
+
+def check_timm(who: str, model: Any) -> None:
+    """Raises TypeError unless ``model`` is a timm network whose head can be taken off."""
+    missing = [name for name in ("forward_features", "reset_classifier") if not hasattr(model, name)]
+    if not isinstance(model, nn.Module) or missing:
+        raise TypeError(
+            f"{who}: expected a timm classification model, got {type(model).__name__}"
+            f"{' without ' + ' and '.join(missing) if missing else ''}; make it with timm.create_model(name), "
+            "or feed your own features to isice.create_pooling(spec, in_channels)."
+        )
+
+
+def _in_chans(model: nn.Module) -> int:
+    known = getattr(model, "in_chans", None)
+    return known or next((m.in_channels for m in model.modules() if isinstance(m, nn.Conv2d)), 3)
+
+
+def _drop_head(model: nn.Module) -> bool:
+    """Removes classifier and pooling; False where the head insists on pooling, so that it must be bypassed."""
+    if isinstance(model, VGG):
+        if isinstance(model.features[-1], nn.MaxPool2d):
+            model.features = model.features[:-1]
+        model.pre_logits = nn.Identity()  # type: ignore[assignment]
+    try:
+        model.reset_classifier(0, "")  # type: ignore[operator]
+    except (AssertionError, TypeError, ValueError):
+        model.reset_classifier(0)  # type: ignore[operator]
+        return False
+    return True
+
+
+def _to_map(who: str, model: nn.Module, out: Any, image_size: tuple[int, int]) -> Tensor:
+    """Brings NCHW maps, NHWC maps and token sequences to (B, C, H, W)."""
+    if isinstance(out, Tensor) and out.ndim == 4:
+        nhwc = str(getattr(model, "output_fmt", "NCHW")).endswith("NHWC")
+        return out.permute(0, 3, 1, 2) if nhwc else out
+    if isinstance(out, Tensor) and out.ndim == 3:
+        prefix = getattr(model, "num_prefix_tokens", None)
+        if prefix is None:
+            prefix = 0 if getattr(model, "cls_token", None) is None else 1
+        grid = _grid(model, out.shape[1] - prefix, image_size)
+        if grid is not None:
+            return out[:, prefix:].transpose(1, 2).unflatten(2, grid)
+    got = f"an output of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
+    raise ValueError(
+        f"{who}: expected a backbone with a spatial feature map, got {got}; second-order pooling needs positions, "
+        "choose a network that keeps them, such as resnet50, convnext_tiny, swin_tiny or a plain ViT."
+    )
+
+
+def _grid(model: nn.Module, n_tokens: int, image_size: tuple[int, int]) -> tuple[int, int] | None:
+    """Rows and columns of a token sequence, from the network's stride, or from the image's shape if it has none."""
+    height, width = image_size
+    info = getattr(model, "feature_info", None)
+    stride = info[-1].get("reduction", 0) if isinstance(info, list) and info else 0
+    if stride:
+        candidates = [(height // stride, width // stride), (math.ceil(height / stride), math.ceil(width / stride))]
+    else:
+        rows = max(1, round(math.sqrt(n_tokens * height / width)))
+        candidates = [(rows, n_tokens // rows)]
+    return next((grid for grid in candidates if grid[0] * grid[1] == n_tokens > 0), None)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a moment; every part returns to the mode it had, frozen parts included."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    pair = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, Sequence) else ()
+    if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
+        raise ValueError(f"create_model: expected img_size to be a positive integer or (height, width), got {size!r}.")
+    return pair[0], pair[1]
+
+
+def _size(size: Sequence[int]) -> str:
+    return f"{size[0]}×{size[1]}"

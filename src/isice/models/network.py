@@ -1,0 +1,201 @@
+"""Backbone ② → reduce ③ → pooling ④–⑥ → classifier ⑦, from a name, or around a timm model that exists already."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from .._checks import check_int
+from .._specs import parse_spec
+from ..pooling import Pooling, create_pooling, pooling_class
+from .backbone import Backbone, ImageSize, check_timm, create_backbone
+from .head import create_classifier
+from .reduce import Reduce
+from .small_cnn import SmallCNN
+from .weights import LoadReport, check_file, load_weights
+
+
+class Network(nn.Module):
+    """An image classifier with a pooling layer of choice; :func:`create_model` and :func:`attach` make one.
+
+    Args:
+        backbone: Gives the feature map (B, C, H, W).
+        pooling: A spec string such as ``"isice(n_iter=5)"``, or a layer made for the reduced channels.
+        num_classes: Number of classes; 0 returns the pooled vectors.
+        reduce: Channels that the pooling sees; None keeps those of the backbone.
+
+    Attributes:
+        backbone, reduce, pooling, classifier: The four parts, in the order of use.
+        num_features: Length of the pooled vector.
+        load_report: What a weight file gave to the model; None when none was read.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone | SmallCNN,
+        *,
+        pooling: str | Pooling = "isice",
+        num_classes: int,
+        reduce: int | None = 256,
+    ) -> None:
+        super().__init__()
+        _check_options("Network", pooling, num_classes, reduce)
+        channels = backbone.out_channels if reduce is None else reduce
+        self.backbone = backbone
+        self.reduce = nn.Identity() if reduce is None else Reduce(backbone.out_channels, reduce)
+        self.pooling = _make_pooling(pooling, channels, num_classes)
+        self.classifier = create_classifier(self.pooling, num_classes)
+        self.num_classes = num_classes
+        self.num_features = self.pooling.out_features
+        self.load_report: LoadReport | None = None
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Maps images (B, in_chans, H, W) to the feature map (B, C, H', W') that the pooling sees."""
+        return self.reduce(self.backbone(x))
+
+    def forward(self, x: Tensor, return_loss: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+        """Maps images to logits (B, num_classes); with ``return_loss`` also returns the pooling's auxiliary loss."""
+        features = self.forward_features(x)
+        if return_loss:
+            vector, loss = self.pooling(features, return_loss=True)
+            return self.classifier(vector), loss
+        return self.classifier(self.pooling(features))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The arguments with which :func:`create_model` makes this network again, without its weights."""
+        reduce = self.reduce.out_channels if isinstance(self.reduce, Reduce) else None
+        head = {"pooling": self.pooling.spec, "num_classes": self.num_classes, "reduce": reduce}
+        return {**self.backbone.config, **head}
+
+    def __repr__(self) -> str:
+        channels = self.backbone.out_channels
+        parts = [
+            f"backbone: {self.backbone.name}, {self.backbone.in_chans} → {channels} channels, {_count(self.backbone)}",
+            f"reduce: {channels} → {self.reduce.out_channels} channels, {_count(self.reduce)}"
+            if isinstance(self.reduce, Reduce)
+            else "reduce: none",
+            f"pooling: {self.pooling!r} → {self.num_features} features, {_count(self.pooling)}",
+            f"classifier: {self.num_features} → {self.num_classes} classes, {_count(self.classifier)}"
+            if isinstance(self.classifier, nn.Linear)
+            else f"classifier: none, {'the pooling returns logits' if self.num_classes else 'vectors are returned'}",
+        ]
+        return "Network(\n" + "".join(f"  {part}\n" for part in parts) + ")"
+
+
+def create_model(
+    name: str,
+    *,
+    pooling: str | Pooling = "isice",
+    num_classes: int,
+    reduce: int | None = 256,
+    pretrained: bool = False,
+    checkpoint_path: str | Path | None = None,
+    in_chans: int = 3,
+    img_size: ImageSize = None,
+    **backbone_kwargs: Any,
+) -> Network:
+    """Makes a classifier from a backbone's name and a pooling layer.
+
+    Args:
+        name: One of the paper's eight (:data:`PAPER_BACKBONES`), any timm name with or without a tag
+            (``"resnet50.a1_in1k"``), or ``"small_cnn"`` for tiny images. The paper used torchvision's weights; timm
+            has them for VGG, ResNet and ResNeXt, while ConvNeXt and Swin come with their authors' own.
+        pooling: A spec string such as ``"isice(n_iter=5)"``, or a layer made for the reduced channels.
+        num_classes: Number of classes; 0 returns the pooled vectors.
+        reduce: Channels that the pooling sees (1×1 convolution, BatchNorm, ReLU); None keeps those of the backbone.
+        pretrained: Download the ImageNet weights of the backbone; not done when ``checkpoint_path`` is given.
+        checkpoint_path: A local safetensors or ``.pth`` file for the backbone or the whole network; what matched is
+            logged and kept as ``model.load_report``.
+        in_chans: Channels of the images.
+        img_size: Height and width of the images, for backbones built for one size (Swin, ViT).
+        **backbone_kwargs: More arguments of ``timm.create_model`` (for ``"small_cnn"``: ``widths``).
+
+    Example:
+        >>> import torch
+        >>> model = create_model("small_cnn", pooling="gap", num_classes=10, reduce=None, in_chans=1)
+        >>> model(torch.rand(2, 1, 8, 8)).shape
+        torch.Size([2, 10])
+    """
+    _check_options("create_model", pooling, num_classes, reduce)
+    file = None if checkpoint_path is None else check_file(checkpoint_path)
+    download = pretrained and file is None
+    backbone: Backbone | SmallCNN
+    if name == SmallCNN.name:
+        if download:
+            raise ValueError("create_model: expected pretrained=False for 'small_cnn', got True; it has no weights.")
+        backbone = SmallCNN(in_chans, **backbone_kwargs)
+    else:
+        backbone = create_backbone(name, pretrained=download, in_chans=in_chans, img_size=img_size, **backbone_kwargs)
+    model = Network(backbone, pooling=pooling, num_classes=num_classes, reduce=reduce)
+    if file is not None:
+        load_weights(model, file)
+    return model
+
+
+def attach(
+    model: nn.Module,
+    pooling: str | Pooling = "isice",
+    *,
+    num_classes: int | None = None,
+    reduce: int | None = 256,
+    img_size: ImageSize = None,
+) -> Network:
+    """Replaces the pooling and the classifier of a timm model that exists already; its other weights stay.
+
+    The given model is taken over: it becomes part of the network and loses its own head, so do not use it afterwards.
+
+    Args:
+        model: A model made by ``timm.create_model``, or a :class:`Network`.
+        pooling: A spec string such as ``"isice(n_iter=5)"``, or a layer made for the reduced channels.
+        num_classes: Number of classes; by default that of the model.
+        reduce: Channels that the pooling sees; None keeps those of the backbone.
+        img_size: Height and width of the images the model was built for, where it cannot tell itself.
+
+    Example:
+        >>> import timm
+        >>> attach(timm.create_model("test_resnet", num_classes=5), "gap", reduce=None).classifier.out_features
+        5
+    """
+    if not isinstance(model, Network):
+        check_timm("attach", model)
+    classes = int(model.num_classes) if num_classes is None else num_classes  # type: ignore[arg-type]
+    if num_classes is None and classes == 0:
+        raise ValueError("attach: expected num_classes, got None and a model without a classifier; pass num_classes.")
+    _check_options("attach", pooling, classes, reduce)
+    backbone = model.backbone if isinstance(model, Network) else Backbone(model, img_size=img_size)
+    return Network(backbone, pooling=pooling, num_classes=classes, reduce=reduce)
+
+
+def _check_options(who: str, pooling: Any, num_classes: Any, reduce: Any) -> None:
+    """Checks what can be checked before a backbone is built or downloaded."""
+    check_int(who, "num_classes", num_classes, minimum=0)
+    if reduce is not None:
+        check_int(who, "reduce", reduce, minimum=1)
+    if isinstance(pooling, str):
+        pooling_class(parse_spec(pooling)[0])
+    elif not isinstance(pooling, Pooling):
+        raise TypeError(
+            f"{who}: expected pooling to be a spec string or a Pooling layer, got {type(pooling).__name__}; "
+            "write for example pooling='isice(n_iter=5)'."
+        )
+
+
+def _make_pooling(pooling: str | Pooling, channels: int, num_classes: int) -> Pooling:
+    if isinstance(pooling, str):
+        return create_pooling(pooling, channels, num_classes=num_classes or None)
+    if pooling.in_channels != channels:
+        raise ValueError(
+            f"Network: expected a pooling layer for {channels} channels, got one for {pooling.in_channels}; "
+            f"make it with in_channels={channels}, or set reduce={pooling.in_channels}."
+        )
+    if pooling.needs_num_classes and pooling.out_features != num_classes:
+        raise ValueError(
+            f"Network: expected a pooling layer for {num_classes} classes, got one for {pooling.out_features}; "
+            f"make it with num_classes={num_classes}."
+        )
+    return pooling
+
+
+def _count(module: nn.Module) -> str:
+    return f"{sum(parameter.numel() for parameter in module.parameters()):,} parameters"

@@ -1,0 +1,55 @@
+"""② A small convolutional backbone for tiny images, such as 8×8 digits: nothing to download, trains in seconds."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor, nn
+
+from .._checks import check_floating, check_int
+
+
+class SmallCNN(nn.Sequential):
+    """Three blocks of 3×3 convolution, BatchNorm and ReLU: images (B, in_chans, H, W) → features (B, 64, H, W).
+
+    The stride is 1 throughout, so that even an 8×8 image keeps the 64 positions which second-order pooling needs.
+
+    Args:
+        in_chans: Channels of the images.
+        widths: Output channels of the blocks.
+
+    Example:
+        >>> import torch
+        >>> SmallCNN(in_chans=1)(torch.rand(2, 1, 8, 8)).shape
+        torch.Size([2, 64, 8, 8])
+    """
+
+    name = "small_cnn"
+
+    def __init__(self, in_chans: int = 3, widths: Sequence[int] = (32, 64, 64)) -> None:
+        check_int(self.name, "in_chans", in_chans, minimum=1)
+        widths = tuple(widths)
+        if not widths:
+            raise ValueError(f"{self.name}: expected at least one block, got widths={widths!r}.")
+        for width in widths:
+            check_int(self.name, "widths", width, minimum=1)
+        super().__init__(*(_block(before, after) for before, after in pairwise((in_chans, *widths))))
+        self.in_chans = in_chans
+        self.config: dict[str, Any] = {"name": self.name, "in_chans": in_chans, "img_size": None, "widths": widths}
+        self.out_channels = widths[-1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps images (B, in_chans, H, W) to features (B, out_channels, H, W)."""
+        check_floating(self.name, x)
+        if x.ndim != 4 or x.shape[1] != self.in_chans:
+            raise ValueError(
+                f"{self.name}: expected images (B, {self.in_chans}, H, W), got {tuple(x.shape)}; "
+                "pass a batch of channels-first images, or create the model with another in_chans."
+            )
+        return super().forward(x)
+
+
+def _block(in_channels: int, out_channels: int) -> nn.Sequential:
+    conv = nn.Conv2d(in_channels, out_channels, kernel_size=3, padding=1, bias=False)
+    nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+    return nn.Sequential(conv, nn.BatchNorm2d(out_channels), nn.ReLU(inplace=True))
