@@ -1,0 +1,190 @@
+"""The pictures of a report, drawn from records and plain arrays, for light and for dark pages."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from ..metrics import mean_std, wilson_interval
+from .tables import Group, Results
+
+THEMES = {
+    "light": {"paper": "#ffffff", "ink": "#1f2328", "faint": "#d8dee4"},
+    "dark": {"paper": "#161b22", "ink": "#e6edf3", "faint": "#373e47"},
+}
+# Okabe and Ito's colours, told apart by colour-blind readers too; black is left out, it is no colour on dark pages.
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#b5a800")
+
+
+def draw_all(results: Results, folder: Path) -> dict[str, str]:
+    """Draws every picture for which there are data into ``folder``; returns file stem → caption.
+
+    Each picture is written as ``stem.png`` for light pages and ``stem-dark.png`` for dark ones.
+    """
+    pictures: dict[str, tuple[Callable[[Results], Figure | None], str]] = {
+        "accuracy": (accuracy_figure, _accuracy_caption(results)),
+        "curves": (curves_figure, "Training loss and accuracy by epoch; means over seeds. Dashed: training accuracy."),
+        "descriptors": (
+            descriptors_figure,
+            "What each head hands to its classifier: the mean over test images of each class, minus the mean over all "
+            "classes, each row on its own scale (red above, blue below). A matrix for the second-order heads, a row of "
+            "channel means for average pooling. The networks are trained apart, so channels are in no common order.",
+        ),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = {}
+    for stem, (draw, caption) in pictures.items():
+        if all(_save(draw, results, folder, stem, theme) for theme in THEMES):
+            drawn[stem] = caption
+    return drawn
+
+
+def _save(draw: Callable[[Results], Figure | None], results: Results, folder: Path, stem: str, theme: str) -> bool:
+    colours = THEMES[theme]
+    style: Any = {
+        **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), colours["paper"]),
+        **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), colours["ink"]),
+        **{"axes.edgecolor": colours["faint"], "grid.color": colours["faint"], "axes.grid": True},
+        **{"axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "grid.linewidth": 0.8},
+        **{"font.size": 10.5, "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left"},
+        **{
+            "xtick.major.size": 0,
+            "ytick.major.size": 0,
+            "legend.frameon": False,
+            "figure.constrained_layout.use": True,
+        },
+    }
+    with mpl.rc_context(style):
+        figure = draw(results)
+        if figure is None:
+            return False
+        FigureCanvasAgg(figure).print_png(folder / f"{stem}{'' if theme == 'light' else '-dark'}.png")
+    return True
+
+
+def colour_of(index: int) -> str:
+    """The colour of the configuration at ``index``, the same in every picture."""
+    return _COLOURS[index % len(_COLOURS)]
+
+
+def accuracy_figure(results: Results) -> Figure | None:
+    """A dot per configuration with its uncertainty."""
+    groups = [(index, group) for index, group in enumerate(results.groups) if group.finished]
+    if not groups:
+        return None
+    figure = Figure(figsize=(7.2, 0.9 + 0.45 * len(groups)), dpi=160)
+    axes = figure.subplots()
+    for row, (index, group) in enumerate(groups):
+        mean, low, high = _interval(group)
+        axes.plot([low, high], [row, row], color=colour_of(index), linewidth=2.5, alpha=0.45, solid_capstyle="round")
+        axes.plot([mean], [row], "o", color=colour_of(index), markersize=8)
+        axes.annotate(f"{mean:.1f}", (mean, row), (0, 8), textcoords="offset points", ha="center", fontsize=9.5)
+    axes.set_yticks(range(len(groups)), [group.label for _, group in groups])
+    axes.set_ylim(len(groups) - 0.5, -0.7)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("test accuracy (%)")
+    return figure
+
+
+def _interval(group: Group) -> tuple[float, float, float]:
+    """Accuracy in percent with ± one standard deviation over seeds, or with the sampling interval of a single run."""
+    values = [100 * record["accuracy"]["test"] for record in group.finished]
+    mean, std, n = mean_std(values)
+    if n > 1:
+        return mean, mean - std, mean + std
+    low, high = wilson_interval(mean / 100, group.finished[0]["images"]["test"])
+    return mean, 100 * low, 100 * high
+
+
+def _accuracy_caption(results: Results) -> str:
+    done = [record for record in results.records if record["status"] == "finished"]
+    if not done:
+        return ""
+    images = f"{done[0]['images']['test']:,} test images"
+    if all(len(group.finished) <= 1 for group in results.groups):
+        return (
+            f"Accuracy on {images}, one seed. Bars: 95 % sampling interval; overlapping bars mean no clear difference."
+        )
+    return f"Accuracy on {images}, mean over seeds. Bars: ± one standard deviation over seeds."
+
+
+def curves_figure(results: Results) -> Figure | None:
+    """Training loss, and training and validation accuracy, by epoch."""
+    groups = [(index, group) for index, group in enumerate(results.groups) if group.finished]
+    if not groups:
+        return None
+    figure = Figure(figsize=(9.0, 3.6), dpi=160)
+    left, right = figure.subplots(1, 2)
+    for index, group in groups:
+        colour = colour_of(index)
+        left.plot(*_mean_curve(group, "train_loss"), color=colour, label=group.label, linewidth=1.8)
+        right.plot(*_mean_curve(group, "train_accuracy", 100), color=colour, linestyle=(0, (2, 2)), linewidth=1.1)
+        right.plot(*_mean_curve(group, "val_accuracy", 100), color=colour, label=group.label, linewidth=1.8)
+    left.set(title="training loss", xlabel="epoch", yscale="log")
+    has_val = any("val_accuracy" in record["epochs"][0] for _, group in groups for record in group.finished)
+    right.set(title=f"{'validation' if has_val else 'training'} accuracy (%)", xlabel="epoch")
+    for axes in (left, right):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    right.set_ylim(bottom=max(right.get_ylim()[0], _lower_limit(groups)), top=100.5)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=min(len(groups), 6))
+    return figure
+
+
+def _lower_limit(groups: list[tuple[int, Group]]) -> float:
+    """The worst last accuracy, less some room: the first epochs must not squeeze the part worth looking at."""
+    last = [100 * record["epochs"][-1]["train_accuracy"] for _, group in groups for record in group.finished]
+    return max(min(last) - 25.0, 0.0)
+
+
+def _mean_curve(group: Group, key: str, scale: float = 1.0) -> tuple[list[int], list[float]]:
+    by_epoch: dict[int, list[float]] = {}
+    for record in group.finished:
+        for row in record["epochs"]:
+            if key in row:
+                by_epoch.setdefault(row["epoch"], []).append(scale * row[key])
+    return list(by_epoch), [sum(values) / len(values) for values in by_epoch.values()]
+
+
+def descriptors_figure(results: Results, max_classes: int = 10, max_rows: int = 6) -> Figure | None:
+    """Mean pictures of the classes on top, and under each what every head makes of them."""
+    found = [(group.label, arrays) for group in results.groups if (arrays := _arrays(group)) is not None]
+    rows = [(label, arrays) for label, arrays in found if "matrices" in arrays or "vectors" in arrays][:max_rows]
+    if not rows:
+        return None
+    first = rows[0][1]
+    n_classes = min(len(first["classes"]), max_classes)
+    is_matrix = ["matrices" in arrays for _, arrays in rows]
+    heights = [1.0] + [1.0 if matrix else 0.32 for matrix in is_matrix]
+    figure = Figure(figsize=(0.95 * n_classes + 0.9, 0.98 * sum(heights) + 0.4), dpi=160)
+    grid = figure.subplots(len(rows) + 1, n_classes, squeeze=False, height_ratios=heights)
+    for column in range(n_classes):
+        picture = first["images"][column]
+        grid[0, column].imshow(picture if picture.shape[-1] == 3 else picture[..., 0], cmap="gray")
+        grid[0, column].set_title(str(first["classes"][column]), loc="center")
+    for row, (label, arrays) in enumerate(rows, start=1):
+        values = arrays["matrices"] if is_matrix[row - 1] else arrays["vectors"][:, None, :]
+        values = values - values.mean(axis=0)
+        limit = np.quantile(np.abs(values), 0.995) or 1.0
+        for column in range(n_classes):
+            grid[row, column].imshow(values[column], cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
+        grid[row, 0].set_ylabel(label, rotation=0, ha="right", va="center", labelpad=8)
+    for axes in grid.flat:
+        axes.set(xticks=[], yticks=[])
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+    return figure
+
+
+def _arrays(group: Group) -> dict[str, np.ndarray] | None:
+    for record in group.finished:
+        path = Path(record["folder"]) / "arrays.npz"
+        if path.is_file():
+            with np.load(path, allow_pickle=False) as stored:
+                return dict(stored)
+    return None

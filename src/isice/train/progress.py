@@ -1,0 +1,62 @@
+"""How a run shows itself: a bar in a terminal, one line per epoch elsewhere."""
+
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class TrainingProgress:
+    """Shows loss, accuracy, images/s and time left while a run trains.
+
+    Args:
+        label: What is trained, shown in front.
+        epochs: Number of epochs.
+        steps: Optimizer steps per epoch.
+        console: Where to write; by default the standard error stream, so that standard output stays clean.
+    """
+
+    def __init__(self, label: str, epochs: int, steps: int, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self.label, self.epochs, self.steps = label, epochs, steps
+        self._bar: Progress | None = None
+        self._images, self._since = 0, time.perf_counter()
+
+    def __enter__(self) -> "TrainingProgress":
+        if self.console.is_terminal:
+            columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
+            columns += [TextColumn("{task.fields[numbers]}"), TimeRemainingColumn(compact=True)]
+            self._bar = Progress(*columns, console=self.console, transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task(self.label, total=self.epochs * self.steps, numbers="")
+        self._since = time.perf_counter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def step(self, epoch: int, images: int, loss: float, accuracy: float) -> None:
+        """One optimizer step on ``images`` images; loss and accuracy are the running means of the epoch."""
+        self._images += images
+        if self._bar is None:
+            return
+        speed = self._images / max(time.perf_counter() - self._since, 1e-9)
+        numbers = f"loss {loss:.3f}  acc {accuracy:6.1%}  {speed:,.0f} img/s"
+        description = f"{self.label}  epoch {epoch}/{self.epochs}"
+        self._bar.update(self._task, advance=1, description=description, numbers=numbers)
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        """The end of an epoch: a plain line where no bar can move."""
+        if self._bar is not None:
+            return
+        val = f"  val {row['val_accuracy']:.1%}" if "val_accuracy" in row else ""
+        left = (self.epochs - row["epoch"]) * row["seconds"]
+        self.console.print(
+            f"{self.label}  epoch {row['epoch']}/{self.epochs}  loss {row['train_loss']:.3f}  "
+            f"acc {row['train_accuracy']:.1%}{val}  {row['images_per_second']:,.0f} img/s  {left:.0f} s left",
+            highlight=False,
+            soft_wrap=True,
+        )
