@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .._checks import check_int, check_square
 from ._precision import full_precision
-from ._trace import add_diagonal_, inner, normalize_trace
+from ._trace import add_diagonal, add_diagonal_, inner, normalize_trace
 
 Kind = Literal["sqrt", "inverse_sqrt", "inverse"]
 _TRACE_POWER: dict[str, float] = {"sqrt": 0.5, "inverse_sqrt": -0.5, "inverse": -1.0}
@@ -96,7 +96,7 @@ def newton_schulz_vjp(cov: Tensor, out: Tensor, grad: Tensor, n_iter: int, kind:
     power = _TRACE_POWER[kind]
     inside = _product_derivative(matrix, grad * scale**power, n_iter, kind)
     along_trace = (power * inner(grad, out) - inner(inside, matrix)) * alive
-    return _symmetric(add_diagonal_(inside, along_trace)) / scale
+    return _symmetric(add_diagonal(inside, along_trace)) / scale
 
 
 class _NewtonSchulz(torch.autograd.Function):

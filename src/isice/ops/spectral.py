@@ -11,14 +11,16 @@ import torch
 from torch import Tensor
 
 from .._checks import check_number, check_square
+from ._autograd import first_derivative_only
 from ._precision import full_precision
+from ._trace import NO_VARIANCE
 
 
 def _floored_eigh(cov: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, raised to at least D·ε·λ_max (below that they are rounding noise), and eigenvectors."""
+    """Eigenvalues, raised to at least D·ε·λ_max (below that they are noise) and 1e-14, and eigenvectors."""
     values, vectors = torch.linalg.eigh(cov)
     epsilon = torch.finfo(cov.dtype).eps * cov.shape[-1]
-    floor = (values[..., -1:] * epsilon).clamp_min(torch.finfo(torch.float32).tiny ** 0.5)
+    floor = (values[..., -1:] * epsilon).clamp_min(NO_VARIANCE)
     return torch.maximum(values, floor), vectors
 
 
@@ -59,34 +61,31 @@ def _log_differences(values: Tensor) -> Tensor:
 
 
 class _Spectral(torch.autograd.Function):
-    """``p = None`` is the logarithm."""
+    """``p = None`` is the logarithm. A second derivative is an error."""
 
     @staticmethod
     def forward(ctx: Any, cov: Tensor, p: float | None) -> Tensor:
         values, vectors = _floored_eigh(cov)
-        ctx.save_for_backward(values, vectors)
+        ctx.save_for_backward(cov, values, vectors)
         ctx.p = p
         return (vectors * (values.log() if p is None else values**p).unsqueeze(-2)) @ vectors.mT
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (values, vectors), (grad,) = ctx.saved_tensors, grads
-        if torch.is_grad_enabled() and grad.requires_grad:
-            raise RuntimeError(
-                "matrix_power, matrix_log: expected a first derivative, got create_graph=True; "
-                "differentiate newton_schulz_sqrt() or newton_schulz_inverse() twice instead."
-            )
-        with torch.autocast(values.device.type, enabled=False):
+        (cov, values, vectors), (grad,) = ctx.saved_tensors, grads
+        with torch.no_grad(), torch.autocast(cov.device.type, enabled=False):
             differences = _log_differences(values) if ctx.p is None else _power_differences(values, ctx.p)
             inside = vectors.mT @ (0.5 * (grad + grad.mT)) @ vectors
-            return vectors @ (differences * inside) @ vectors.mT, None
+            result = vectors @ (differences * inside) @ vectors.mT
+        who = "matrix_log" if ctx.p is None else "matrix_power"
+        return first_derivative_only(who, (grad, cov), (result,))[0], None
 
 
 @full_precision
 def matrix_power(cov: Tensor, p: float) -> Tensor:
     """Σ^p for symmetric positive semi-definite matrices (..., D, D) and any real p.
 
-    Eigenvalues below D·ε·λ_max count as that floor, so singular matrices have finite powers and gradients. Double
+    Eigenvalues below the floor of D·ε·λ_max (and 1e-14) count as that floor, so singular matrices have finite powers and gradients. Double
     backward is an error.
 
     Example:

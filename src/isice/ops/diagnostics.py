@@ -1,0 +1,56 @@
+"""Small measures that tell what a representation really is. They are for looking, not for training."""
+
+import torch
+from torch import Tensor
+
+from .._checks import check_number, check_square
+from ._precision import full_precision
+
+
+@full_precision
+def inverse_residual(cov: Tensor, precision: Tensor) -> Tensor:
+    """‖ΣΩ − I‖_F/√D per matrix: zero for an inverse, about one for no relation.
+
+    Example:
+        >>> inverse_residual(2 * torch.eye(3), 0.5 * torch.eye(3))
+        tensor(0.)
+    """
+    check_square("inverse_residual", cov)
+    check_square("inverse_residual", precision)
+    size = cov.shape[-1]
+    if precision.shape[-1] != size:
+        raise ValueError(
+            f"inverse_residual: expected matrices of one size, got {tuple(cov.shape)} and {tuple(precision.shape)}."
+        )
+    eye = torch.eye(size, dtype=cov.dtype, device=cov.device)
+    return torch.linalg.matrix_norm(cov @ precision.to(cov.dtype) - eye) / size**0.5
+
+
+@full_precision
+def sparsity(matrix: Tensor, tol: float = 0.0) -> Tensor:
+    """Fraction of off-diagonal entries with |entry| ≤ ``tol`` per matrix; one for a single variable.
+
+    Example:
+        >>> sparsity(torch.eye(3))
+        tensor(1.)
+    """
+    check_square("sparsity", matrix)
+    check_number("sparsity", "tol", tol)
+    size = matrix.shape[-1]
+    off_diagonal = ~torch.eye(size, dtype=torch.bool, device=matrix.device)
+    small = (matrix.abs() <= tol) & off_diagonal
+    if size == 1:
+        return matrix.new_ones(matrix.shape[:-2])
+    return small.sum(dim=(-2, -1)).to(matrix.dtype) / (size * (size - 1))
+
+
+@full_precision
+def smallest_eigenvalue(matrix: Tensor) -> Tensor:
+    """The smallest eigenvalue of each symmetric matrix; not positive means not positive definite.
+
+    Example:
+        >>> smallest_eigenvalue(torch.diag(torch.tensor([3.0, -1.0])))
+        tensor(-1.)
+    """
+    check_square("smallest_eigenvalue", matrix)
+    return torch.linalg.eigvalsh(matrix)[..., 0]

@@ -1,0 +1,62 @@
+"""⑤ Matrix square root by Newton–Schulz after division by the Frobenius norm (improved B-CNN)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._checks import check_int, check_square
+from ._precision import full_precision
+from ._trace import NO_VARIANCE
+from .newton_schulz import _product, _product_derivative
+
+
+def frobenius_sqrt_reference(matrix: Tensor, n_iter: int) -> Tensor:
+    """The coupled iteration as published, by autograd; the oracle of :func:`frobenius_sqrt`. No zero matrices."""
+    norm = torch.linalg.matrix_norm(matrix, keepdim=True)
+    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    y, z = matrix / norm, eye.expand_as(matrix)
+    for _ in range(n_iter):
+        p = 0.5 * (3 * eye - z @ y)
+        y, z = y @ p, p @ z
+    return y * norm.sqrt()
+
+
+class _NormalizedSqrt(torch.autograd.Function):
+    """A∏P for symmetric matrices of norm at most one: a polynomial, so its derivative is its own adjoint."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, n_iter: int) -> Tensor:
+        ctx.save_for_backward(matrix)
+        ctx.n_iter = n_iter
+        return _product(matrix, n_iter, "sqrt")
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (matrix,), (grad,) = ctx.saved_tensors, grads
+        with torch.autocast(matrix.device.type, enabled=False):
+            return _product_derivative(matrix, 0.5 * (grad + grad.mT), ctx.n_iter, "sqrt"), None
+
+
+@full_precision
+def frobenius_sqrt(matrix: Tensor, n_iter: int = 5) -> Tensor:
+    """Square root √‖A‖_F · Y of symmetric positive semi-definite A, Y the Newton–Schulz iterate of A/‖A‖_F.
+
+    Once converged it is the same root as :func:`~isice.ops.newton_schulz.newton_schulz_sqrt`; after a few steps it is
+    nearer to it, because ‖A‖_F ≤ tr A leaves larger eigenvalues to iterate on.
+
+    Args:
+        matrix: Symmetric positive semi-definite matrices (..., D, D). Zero matrices give zero.
+        n_iter: Steps.
+
+    Example:
+        >>> frobenius_sqrt(4 * torch.eye(2), n_iter=12).diagonal()
+        tensor([2.0000, 2.0000])
+    """
+    check_square("frobenius_sqrt", matrix)
+    check_int("frobenius_sqrt", "n_iter", n_iter, minimum=1)
+    flat = matrix.reshape(-1, *matrix.shape[-2:])
+    square = flat.square().sum(dim=(-2, -1), keepdim=True)
+    # Where A is zero the norm is replaced before the root is taken, which keeps its infinite slope out of the gradient.
+    norm = torch.where(square > NO_VARIANCE**2, square, torch.ones_like(square)).sqrt()
+    return (_NormalizedSqrt.apply(flat / norm, n_iter) * norm.sqrt()).reshape(matrix.shape)

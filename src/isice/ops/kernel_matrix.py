@@ -1,0 +1,53 @@
+"""⑤ Features → a Gaussian kernel matrix over the channels (DeepKSPD)."""
+
+import torch
+from torch import Tensor
+
+from ._precision import full_precision
+
+
+@full_precision
+def squared_distances(x: Tensor) -> Tensor:
+    """Mean squared differences between channels, ‖f_i − f_j‖²/N over the N positions.
+
+    Args:
+        x: Feature maps (B, C, H, W), or feature sets (B, C, N) or (C, N).
+
+    Returns:
+        Symmetric non-negative matrices (..., C, C) with a zero diagonal.
+
+    Example:
+        >>> squared_distances(torch.tensor([[1.0, 1.0], [1.0, 3.0]]))
+        tensor([[0., 2.],
+                [2., 0.]])
+    """
+    if x.ndim < 2 or 0 in x.shape[-3:]:
+        raise ValueError(
+            f"squared_distances: expected features (B, C, H, W) or (B, C, N) with at least one channel and position, "
+            f"got {tuple(x.shape)}."
+        )
+    x = x.flatten(-2) if x.ndim > 3 else x
+    # Distances ignore what the channels share; removing it first keeps the digits of ‖f‖² − 2f·g + ‖g‖².
+    x = x - x.mean(dim=-2, keepdim=True)
+    gram = x @ x.mT / x.shape[-1]
+    norms = gram.diagonal(dim1=-2, dim2=-1)
+    off_diagonal = 1 - torch.eye(gram.shape[-1], dtype=x.dtype, device=x.device)
+    return (norms[..., :, None] + norms[..., None, :] - 2 * gram).clamp_min(0) * off_diagonal
+
+
+@full_precision
+def gaussian_kernel_matrix(x: Tensor, theta: Tensor | float) -> Tensor:
+    """Kernel matrix over the channels, K_ij = exp(−θ‖f_i − f_j‖²/N), f_i being channel i at all positions.
+
+    Args:
+        x: Feature maps (B, C, H, W), or feature sets (B, C, N) or (C, N).
+        theta: Inverse width θ > 0.
+
+    Returns:
+        Symmetric positive semi-definite matrices (..., C, C) with unit diagonal.
+
+    Example:
+        >>> gaussian_kernel_matrix(torch.rand(2, 8, 7, 7), 1.0).shape
+        torch.Size([2, 8, 8])
+    """
+    return torch.exp(-theta * squared_distances(x))

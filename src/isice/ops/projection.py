@@ -1,0 +1,126 @@
+"""⑤ Structured projections of bilinear features XXᵀ: rank-one update, low-rank scores, Kronecker, two-sided."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .._checks import check_int, check_square
+from ._precision import full_precision
+from .signed_sqrt import l2_normalize
+
+
+@full_precision
+def rank_one_update(x: Tensor, start: Tensor, n_iter: int = 2, strength: float = 0.5) -> Tensor:
+    """Damps the leading direction of XXᵀ: X̄ = (I − ε·vvᵀ/‖v‖²)X, v from ``n_iter`` steps of the power method.
+
+    Only products with X and Xᵀ occur, so the cost is linear in C·N. The features are brought to unit Frobenius norm
+    for the power method: v is invariant to scale, and a zero map leaves v = 0 instead of 0/0.
+
+    Args:
+        x: Features X (B, C, N).
+        start: First vector of the power method (C,).
+        n_iter: Steps v ← XXᵀv.
+        strength: ε, the share of the leading component to remove.
+
+    Returns:
+        Features X̄ (B, C, N).
+
+    Example:
+        >>> rank_one_update(torch.tensor([[[3.0, 0.0], [0.0, 0.1]]]), torch.tensor([1.0, 0.0]))
+        tensor([[[1.5000, 0.0000],
+                 [0.0000, 0.1000]]])
+    """
+    _check_features("rank_one_update", x)
+    check_int("rank_one_update", "n_iter", n_iter, minimum=1)
+    unit = l2_normalize(x.flatten(1)).unflatten(1, x.shape[1:])
+    v = l2_normalize(start.to(x.dtype)).expand(x.shape[:-1]).unsqueeze(-1)  # (B, C, 1)
+    for _ in range(n_iter):
+        v = l2_normalize(unit @ (unit.mT @ v), dim=-2)
+    return x - strength * v @ (v.mT @ x)
+
+
+@full_precision
+def low_rank_scores(x: Tensor, factors: Tensor) -> Tensor:
+    """Scores ‖U⁺ᵀX‖² − ‖U⁻ᵀX‖² = ⟨U⁺U⁺ᵀ − U⁻U⁻ᵀ, XXᵀ⟩ of every class, without forming XXᵀ.
+
+    Args:
+        x: Features (B, C, N).
+        factors: (K, R, C) for K classes, R even; the first half of the R rows is U⁺, the second U⁻.
+
+    Returns:
+        Scores (B, K).
+
+    Example:
+        >>> low_rank_scores(torch.tensor([[[1.0], [2.0]]]), torch.eye(2)[None])
+        tensor([[-3.]])
+    """
+    _check_features("low_rank_scores", x)
+    if factors.ndim != 3 or factors.shape[1] % 2 or factors.shape[2] != x.shape[1]:
+        raise ValueError(
+            f"low_rank_scores: expected factors (K, R, {x.shape[1]}) with R even, got {tuple(factors.shape)}."
+        )
+    energy = (factors.to(x.dtype).flatten(0, 1) @ x).square().sum(dim=-1)
+    positive, negative = energy.unflatten(-1, (factors.shape[0], 2, -1)).sum(dim=-1).unbind(-1)
+    return positive - negative
+
+
+@full_precision
+def kronecker_projection(x: Tensor, left: Tensor, right: Tensor, blocks: int) -> Tensor:
+    """(A ⊗ B)·vec(XXᵀ/N) for A = I_r ⊗ A′ and B = B′ ⊗ I_r, r = ``blocks``, as vec((BX)(AX)ᵀ/N): never forms XXᵀ.
+
+    vec stacks columns. Channels are filled up with zeros to a multiple of r.
+
+    Args:
+        x: Features X (B, C, N).
+        left: A′ (a/r, ⌈C/r⌉).
+        right: B′ (b/r, ⌈C/r⌉).
+        blocks: r, the size of the identity in both Kronecker products.
+
+    Returns:
+        Vectors (B, a·b).
+
+    Example:
+        >>> kronecker_projection(torch.rand(2, 8, 49), torch.rand(3, 2), torch.rand(1, 2), blocks=4).shape
+        torch.Size([2, 48])
+    """
+    _check_features("kronecker_projection", x)
+    check_int("kronecker_projection", "blocks", blocks, minimum=1)
+    width = -(-x.shape[1] // blocks)
+    if left.shape[-1] != width or right.shape[-1] != width:
+        raise ValueError(
+            f"kronecker_projection: expected factors with ⌈{x.shape[1]}/{blocks}⌉ = {width} columns, "
+            f"got {tuple(left.shape)} and {tuple(right.shape)}."
+        )
+    padded = pad(x, (0, 0, 0, width * blocks - x.shape[1]))
+    a_x = left.to(x.dtype) @ padded.unflatten(1, (blocks, width))  # (B, r, a/r, N)
+    b_x = torch.einsum("ij,bjrn->birn", right.to(x.dtype), padded.unflatten(1, (width, blocks)))
+    return (a_x.flatten(1, 2) @ b_x.flatten(1, 2).mT / x.shape[-1]).flatten(1)
+
+
+@full_precision
+def two_sided_projection(matrix: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """vec(W₁ᵀAW₂), row by row: all products of the projections of both sides, (..., D, D) → (..., d₁·d₂).
+
+    Args:
+        matrix: A (..., D, D).
+        left: W₁ᵀ (d₁, D).
+        right: W₂ᵀ (d₂, D).
+
+    Example:
+        >>> two_sided_projection(torch.eye(2), torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
+        tensor([11.,  2.])
+    """
+    check_square("two_sided_projection", matrix)
+    if left.shape[-1] != matrix.shape[-1] or right.shape[-1] != matrix.shape[-1]:
+        raise ValueError(
+            f"two_sided_projection: expected projections with {matrix.shape[-1]} columns, "
+            f"got {tuple(left.shape)} and {tuple(right.shape)}."
+        )
+    return (left.to(matrix.dtype) @ matrix @ right.to(matrix.dtype).mT).flatten(-2)
+
+
+def _check_features(who: str, x: Tensor) -> None:
+    if x.ndim != 3 or 0 in x.shape[1:]:
+        raise ValueError(
+            f"{who}: expected features (B, C, N), got {tuple(x.shape)}; flatten the positions with x.flatten(2)."
+        )

@@ -1,0 +1,52 @@
+"""④ Features → the uncentred second moment XXᵀ/N, and quadratic forms of the covariance."""
+
+import torch
+from torch import Tensor
+
+from .._checks import check_square
+from ._precision import full_precision
+
+
+@full_precision
+def second_moment(x: Tensor) -> Tensor:
+    """Uncentred second moment of the channels over the positions, XXᵀ/N: the bilinear pooling of B-CNN.
+
+    Args:
+        x: Feature maps (B, C, H, W), or feature sets (B, C, N) or (C, N).
+
+    Returns:
+        Matrices (..., C, C).
+
+    Example:
+        >>> second_moment(torch.tensor([[1.0, 2.0], [0.0, 2.0]]))
+        tensor([[2.5000, 2.0000],
+                [2.0000, 2.0000]])
+    """
+    if x.ndim < 2 or 0 in x.shape[-3:]:
+        raise ValueError(
+            f"second_moment: expected features (B, C, H, W) or (B, C, N) with at least one channel and position, "
+            f"got {tuple(x.shape)}."
+        )
+    x = x.flatten(-2) if x.ndim > 3 else x
+    return x @ x.mT / x.shape[-1]
+
+
+@full_precision
+def quadratic_forms(matrix: Tensor, weight: Tensor) -> Tensor:
+    """Parametric vectorization z_k = w_kᵀ A w_k (SMSO).
+
+    Args:
+        matrix: Symmetric matrices A (..., D, D).
+        weight: Directions w, the columns of (D, K).
+
+    Returns:
+        Vectors (..., K).
+
+    Example:
+        >>> quadratic_forms(torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([[1.0, 1.0], [0.0, 1.0]]))
+        tensor([2., 5.])
+    """
+    check_square("quadratic_forms", matrix)
+    if weight.ndim != 2 or weight.shape[0] != matrix.shape[-1]:
+        raise ValueError(f"quadratic_forms: expected weight ({matrix.shape[-1]}, K), got {tuple(weight.shape)}.")
+    return torch.sum((matrix @ weight) * weight, dim=-2)

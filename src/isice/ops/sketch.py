@@ -1,0 +1,243 @@
+"""⑤ Random features of polynomial kernels, summed over positions: count sketch, tensor sketch, random Maclaurin.
+
+All of them replace the C² (or Cᵖ) products of channels by ``n_out`` random combinations and never form those products.
+Positions are processed a few at a time and recomputed in the backward pass, which therefore saves only the features.
+"""
+
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._checks import check_int
+from ._precision import full_precision
+
+# Elements per image of the largest intermediate. More gives larger transforms and more memory, not another result.
+_STEP_ELEMENTS = 2**19
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator(device="cpu").manual_seed(seed)
+
+
+def _signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    signs = torch.randint(2, shape, generator=generator, device="cpu") * 2 - 1
+    return signs.to(device=torch.get_default_device(), dtype=torch.get_default_dtype())
+
+
+def random_signs(shape: tuple[int, ...], seed: int) -> Tensor:
+    """Independent signs ±1, a function of the arguments alone: the global generator is neither read nor advanced.
+
+    Example:
+        >>> torch.equal(random_signs((2, 31, 8), seed=0), random_signs((2, 31, 8), seed=0))
+        True
+    """
+    return _signs(shape, _generator(seed))
+
+
+def random_normal(shape: tuple[int, ...], seed: int) -> Tensor:
+    """Independent standard normal entries, a function of the arguments alone.
+
+    Example:
+        >>> torch.equal(random_normal((4,), seed=0), random_normal((4,), seed=0))
+        True
+    """
+    normal = torch.randn(shape, generator=_generator(seed), device="cpu")
+    return normal.to(torch.get_default_device())
+
+
+def random_hashes(n_sketches: int, in_channels: int, n_out: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Buckets in [0, n_out) and signs ±1, both (n_sketches, in_channels), a function of the arguments alone.
+
+    Example:
+        >>> index, sign = random_hashes(2, in_channels=8, n_out=31, seed=0)
+        >>> index.shape, sign.shape
+        (torch.Size([2, 8]), torch.Size([2, 8]))
+    """
+    generator = _generator(seed)
+    index = torch.randint(n_out, (n_sketches, in_channels), generator=generator, device="cpu")
+    return index.to(torch.get_default_device()), _signs((n_sketches, in_channels), generator)
+
+
+@full_precision
+def count_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
+    """Count sketch ψ(x)_k = Σ_{i: index(i) = k} sign(i)·x_i: (..., C) → (..., n_out) for one hash (C,), (C,).
+
+    Example:
+        >>> count_sketch(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 3, 0]), torch.tensor([1.0, 1.0, -1.0]), 4)
+        tensor([-2.,  0.,  0.,  2.])
+    """
+    return x.new_zeros((*x.shape[:-1], n_out)).index_add(-1, index, x * sign.to(x.dtype))
+
+
+def _steps(x: Tensor, n_out: int) -> tuple[Tensor, ...]:
+    return x.split(max(1, _STEP_ELEMENTS // n_out), dim=-1)
+
+
+def _spectra(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> list[Tensor]:
+    hashes = zip(index.unbind(), sign.unbind(), strict=True)
+    return [torch.fft.rfft(count_sketch(x.mT, i, s, n_out)) for i, s in hashes]  # each (..., N, n_out // 2 + 1)
+
+
+def _running_products(factors: list[Tensor]) -> list[Tensor]:
+    products = factors[:1]
+    for factor in factors[1:]:
+        products.append(products[-1] * factor)
+    return products
+
+
+def tensor_sketches_reference(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
+    """All positions at once, one inverse transform per position, by autograd; the oracle of :func:`tensor_sketches`."""
+    products = _running_products(_spectra(x, index, sign, n_out))[1:]
+    return torch.stack([torch.fft.irfft(product, n=n_out).sum(dim=-2) for product in products], dim=-2)
+
+
+class _TensorSketches(torch.autograd.Function):
+    """Sums spectra over positions before the one inverse transform. A product of spectra is a circular convolution of
+    real sequences, so its gradient is a correlation: the spectrum of the gradient times the conjugate other factors."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
+        ctx.save_for_backward(x, index, sign)
+        ctx.n_out = n_out
+        total: Any = 0
+        for step in _steps(x, n_out):
+            products = _running_products(_spectra(step, index, sign, n_out))[1:]
+            total = total + torch.stack([product.sum(dim=-2) for product in products], dim=-2)
+        return torch.fft.irfft(total, n=n_out)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        x, index, sign = ctx.saved_tensors
+        spectra = torch.fft.rfft(grads[0]).unsqueeze(-2).unbind(-3)  # one (..., 1, K) for each order from 2 on
+        steps = [_tensor_sketches_grad(step, index, sign, ctx.n_out, spectra) for step in _steps(x, ctx.n_out)]
+        return torch.cat(steps, dim=-1), None, None, None
+
+
+def _tensor_sketches_grad(x: Tensor, index: Tensor, sign: Tensor, n_out: int, grads: tuple[Tensor, ...]) -> Tensor:
+    """Gradient at the positions ``x``: unwinds the running products, so that lower orders share every transform."""
+    factors = _spectra(x, index, sign, n_out)
+    products = _running_products(factors[:-1])
+    carry, total = grads[-1], torch.zeros_like(x)
+    for order in range(len(factors) - 1, -1, -1):
+        spectrum = products[order - 1].conj() * carry if order else carry
+        gathered = torch.fft.irfft(spectrum, n=n_out).index_select(-1, index[order])
+        total = total + (gathered * sign[order].to(x.dtype)).mT
+        carry = factors[order].conj() * carry
+        if order >= 2:
+            carry = carry + grads[order - 2]
+    return total
+
+
+@full_precision
+def tensor_sketches(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
+    """Tensor sketches of every order 2…p, Σ_t IFFT(∏_{j≤i} FFT ψ_j(x_t)): (..., C, N) → (..., p − 1, n_out).
+
+    Order i + 1 reuses the transforms of order i, and one inverse transform per image and order follows the sum over
+    positions. ``index`` and ``sign`` (p, C) are p independent hashes, see :func:`random_hashes`.
+
+    Example:
+        >>> index, sign = random_hashes(3, in_channels=8, n_out=31, seed=0)
+        >>> tensor_sketches(torch.rand(2, 8, 49), index, sign, 31).shape
+        torch.Size([2, 2, 31])
+    """
+    check_int("tensor_sketches", "n_out", n_out, minimum=1)
+    _check_projections("tensor_sketches", "hashes (p, C)", x, index)
+    if index.shape[0] < 2:
+        raise ValueError(f"tensor_sketches: expected at least 2 hashes, got {index.shape[0]}; use count_sketch().")
+    return _TensorSketches.apply(x, index, sign, n_out)
+
+
+def tensor_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
+    """Tensor sketch of the highest order, (..., C, N) → (..., n_out); order 2 is compact bilinear pooling.
+
+    For two hashes ⟨φ(x), φ(y)⟩ is an unbiased estimate of ⟨x, y⟩², and p hashes estimate ⟨x, y⟩ᵖ (Pham & Pagh 2013).
+
+    Example:
+        >>> index, sign = random_hashes(2, in_channels=8, n_out=31, seed=0)
+        >>> tensor_sketch(torch.rand(2, 8, 49), index, sign, 31).shape
+        torch.Size([2, 31])
+    """
+    return tensor_sketches(x, index, sign, n_out)[..., -1, :]
+
+
+def random_maclaurin_reference(x: Tensor, weights: Tensor) -> Tensor:
+    """All positions at once, by autograd; the oracle of :func:`random_maclaurin`."""
+    return reduce(torch.mul, [weight @ x for weight in weights]).sum(dim=-1)
+
+
+class _RandomMaclaurin(torch.autograd.Function):
+    """Positions in steps; the gradient of each factor is the incoming one times the product of the other factors."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weights: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weights)
+        total: Any = 0
+        for step in _steps(x, weights.shape[1]):
+            total = total + random_maclaurin_reference(step, weights)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None]:
+        x, weights = ctx.saved_tensors
+        grad, weights_grad, steps = grads[0].unsqueeze(-1), torch.zeros_like(weights), []
+        with torch.autocast(x.device.type, enabled=False):
+            for step in _steps(x, weights.shape[1]):
+                factors = [weight @ step for weight in weights]
+                outer = [reduce(torch.mul, factors[:s] + factors[s + 1 :], grad) for s in range(len(factors))]
+                steps.append(sum(weight.mT @ g for weight, g in zip(weights, outer, strict=True)))
+                if ctx.needs_input_grad[1]:
+                    weights_grad = weights_grad + torch.stack([torch.einsum("bdn,bcn->dc", g, step) for g in outer])
+        return torch.cat(steps, dim=-1), weights_grad if ctx.needs_input_grad[1] else None
+
+
+@full_precision
+def random_maclaurin(x: Tensor, weights: Tensor) -> Tensor:
+    """Random Maclaurin features of degree p, Σ_t ∏_s (W_s x_t): (B, C, N) → (B, n_out) for ``weights`` (p, n_out, C).
+
+    With independent signs for weights ⟨φ(x), φ(y)⟩ / n_out is an unbiased estimate of ⟨x, y⟩ᵖ (Kar & Karnick 2012).
+    Differentiable with respect to both arguments.
+
+    Example:
+        >>> random_maclaurin(torch.rand(2, 8, 49), random_signs((2, 31, 8), seed=0)).shape
+        torch.Size([2, 31])
+    """
+    _check_projections("random_maclaurin", "weights (p, n_out, C)", x, weights)
+    return _RandomMaclaurin.apply(x, weights.to(x.dtype))
+
+
+@full_precision
+def kernel_features(x: Tensor, index: Tensor, sign: Tensor, coefficients: Tensor, n_out: int) -> Tensor:
+    """Taylor features of a kernel, [α₀, α₁·mean x, α₂·mean TS₂(x), …, α_p·mean TS_p(x)] (Cui et al. 2017).
+
+    ⟨·, ·⟩ of two such vectors of single positions estimates Σ_i α_i²·⟨x, y⟩ⁱ.
+
+    Args:
+        x: Features (B, C, N).
+        index: Buckets (p, C) of p hashes.
+        sign: Signs (p, C).
+        coefficients: α, of p + 1 entries.
+        n_out: Size of the sketch of each order from 2 on.
+
+    Returns:
+        Vectors (B, 1 + C + (p − 1)·n_out).
+
+    Example:
+        >>> index, sign = random_hashes(3, in_channels=8, n_out=31, seed=0)
+        >>> kernel_features(torch.rand(2, 8, 49), index, sign, torch.ones(4), 31).shape
+        torch.Size([2, 71])
+    """
+    alpha = coefficients.to(x.dtype)
+    sketches = tensor_sketches(x, index, sign, n_out) / x.shape[-1]
+    constant = alpha[0].expand(x.shape[0], 1)
+    return torch.cat([constant, alpha[1] * x.mean(dim=-1), (alpha[2:, None] * sketches).flatten(1)], dim=-1)
+
+
+def _check_projections(who: str, what: str, x: Tensor, projections: Tensor) -> None:
+    if x.ndim != 3 or x.shape[-1] == 0:
+        raise ValueError(
+            f"{who}: expected features (B, C, N), got {tuple(x.shape)}; flatten the positions with x.flatten(2)."
+        )
+    if projections.shape[-1] != x.shape[1]:
+        raise ValueError(f"{who}: expected {what} with C = {x.shape[1]}, got {tuple(projections.shape)}.")
