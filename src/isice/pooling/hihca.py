@@ -1,0 +1,61 @@
+"""HIHCA: trainable polynomial features (higher-order integration of hierarchical convolutional activations)."""
+
+import torch
+from torch import Tensor, nn
+
+from .._checks import check_int
+from ..ops.signed_sqrt import l2_normalize, signed_sqrt
+from ..ops.sketch import random_maclaurin, random_signs
+from ._base import Pooling
+from ._registry import register_pooling
+
+
+@register_pooling
+class HIHCA(Pooling):
+    """z_r = Σ_t ∏_{s≤r} (U_{r,s} x_t) with trainable U, signed square root, ℓ2.
+
+    The published network concatenates several layers, each with its trainable scale, before this module; here the
+    input is one map. Size: ``n_features`` if homogeneous, else C + (degree − 1)·n_features.
+
+    Args:
+        in_channels: Channels of the feature map.
+        degree: Highest degree r of the polynomial.
+        homogeneous: Only the highest degree; otherwise the mean of the features and all degrees from 2 on.
+        n_features: Features of each degree, 8192 as published.
+        seed: Of the initial weights, random signs over √n_features.
+
+    Example:
+        >>> import torch
+        >>> HIHCA(8, degree=3, homogeneous=False, n_features=31)(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 70])
+    """
+
+    reference = (
+        "Cai, Zuo, Zhang: Higher-Order Integration of Hierarchical Convolutional Activations for Fine-Grained "
+        "Visual Categorization, ICCV 2017"
+    )
+
+    def __init__(
+        self,
+        in_channels: int,
+        *,
+        degree: int = 2,
+        homogeneous: bool = True,
+        n_features: int = 8192,
+        seed: int = 1,
+    ) -> None:
+        super().__init__(in_channels)
+        check_int("hihca", "degree", degree, minimum=2)
+        check_int("hihca", "n_features", n_features, minimum=1)
+        check_int("hihca", "seed", seed, minimum=0)
+        self.degree, self.homogeneous, self.n_features, self.seed = degree, homogeneous, n_features, seed
+        degrees = [degree] if homogeneous else list(range(2, degree + 1))
+        signs = [random_signs((r, n_features, in_channels), seed + r) for r in degrees]
+        self.weights = nn.ParameterList([nn.Parameter(sign / n_features**0.5) for sign in signs])
+        self.out_features = n_features * len(degrees) + (0 if homogeneous else in_channels)
+
+    def pool(self, x: Tensor) -> Tensor:
+        x = x.flatten(2)
+        features = [] if self.homogeneous else [x.mean(dim=-1)]
+        features += [random_maclaurin(x, weights) for weights in self.weights]
+        return l2_normalize(signed_sqrt(torch.cat(features, dim=-1)))

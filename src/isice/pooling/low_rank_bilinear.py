@@ -1,0 +1,69 @@
+"""LRBP: low-rank bilinear pooling, a classifier that never forms the bilinear feature."""
+
+import torch
+from torch import Tensor, nn
+
+from .._checks import check_int
+from ..ops.projection import low_rank_scores
+from ..ops.signed_sqrt import signed_sqrt
+from ._base import Pooling
+from ._registry import register_pooling
+
+
+@register_pooling
+class LowRankBilinear(Pooling):
+    """Logits ⟨U⁺U⁺ᵀ − U⁻U⁻ᵀ, X̃X̃ᵀ⟩/n + b with X̃ = PX and one low-rank pair U± for each class; size num_classes.
+
+    Args:
+        in_channels: Channels of the feature map.
+        num_classes: Classes; the layer returns their logits.
+        n_components: Rows of the shared projection P, set to principal components by :meth:`init_from`.
+        rank: Columns of U⁺ and U⁻ together, even.
+        power_norm: Signed square root of X̃; the published code also offers a trainable exponent and a scale.
+        average: Divides by the positions n, ours; the published code sums, which makes logits grow with resolution.
+
+    Example:
+        >>> LowRankBilinear(8, num_classes=5)(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 5])
+    """
+
+    reference = "Kong, Fowlkes: Low-rank Bilinear Pooling for Fine-Grained Classification, CVPR 2017"
+    needs_num_classes = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        *,
+        num_classes: int,
+        n_components: int = 100,
+        rank: int = 8,
+        power_norm: bool = False,
+        average: bool = True,
+    ) -> None:
+        super().__init__(in_channels)
+        check_int("low_rank_bilinear", "num_classes", num_classes, minimum=1)
+        check_int("low_rank_bilinear", "n_components", n_components, minimum=1)
+        check_int("low_rank_bilinear", "rank", rank, minimum=2)
+        if rank % 2:
+            raise ValueError(f"low_rank_bilinear: expected an even rank, half for each sign, got {rank}.")
+        self.n_components, self.rank, self.power_norm, self.average = n_components, rank, power_norm, average
+        self.out_features = num_classes
+        self.projection = nn.Parameter(nn.init.orthogonal_(torch.empty(n_components, in_channels)))
+        self.factors = nn.Parameter(torch.randn(num_classes, rank, n_components) / n_components**0.5)
+        self.bias = nn.Parameter(torch.zeros(num_classes))
+
+    @torch.no_grad()
+    def init_from(self, descriptors: Tensor) -> None:
+        """Sets P to the leading principal components of descriptors (M, C), of which there must be n_components."""
+        if descriptors.ndim != 2 or min(descriptors.shape[0], self.in_channels) < self.n_components:
+            raise ValueError(
+                f"low_rank_bilinear: expected at least {self.n_components} descriptors (M, {self.in_channels}) with "
+                f"as many channels, got {tuple(descriptors.shape)}; lower n_components or pass more."
+            )
+        centred = descriptors - descriptors.mean(dim=0)
+        self.projection.copy_(torch.linalg.svd(centred, full_matrices=False).Vh[: self.n_components])
+
+    def pool(self, x: Tensor) -> Tensor:
+        x = self.projection.to(x.dtype) @ x.flatten(2)
+        scores = low_rank_scores(signed_sqrt(x) if self.power_norm else x, self.factors)
+        return (scores / x.shape[-1] if self.average else scores) + self.bias

@@ -1,0 +1,56 @@
+"""RUN: matrix normalisation by one rank-one update, cheap enough for compact bilinear features."""
+
+from torch import Tensor
+
+from .._checks import check_int, check_number
+from ..ops.projection import rank_one_update
+from ..ops.sketch import random_normal
+from ._registry import register_pooling
+from .compact_bilinear import CompactBilinear
+
+
+@register_pooling
+class RUN(CompactBilinear):
+    """Damps the leading direction of XXᵀ, found by the power method, then pools compactly: n_features numbers.
+
+    Args:
+        in_channels: Channels of the feature map.
+        n_iter: Steps of the power method.
+        strength: ε, the share of the leading component that is removed from every feature.
+        method: Of the compact features, ``"tensor_sketch"`` or ``"random_maclaurin"``.
+        n_features: Size of the output.
+        seed: Of the first vector of the power method and of the random projections; all are saved with the model.
+
+    Example:
+        >>> import torch
+        >>> RUN(8, n_features=31)(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 31])
+    """
+
+    reference = "Yu, Cai, Li: Toward Faster and Simpler Matrix Normalization via Rank-1 Update, ECCV 2020"
+    fidelity = "reconstructed"
+    assumed = (
+        "ε = ½, two power iterations from a fixed random vector; the update acts on the features, hence on both sides "
+        "of XXᵀ; gradients flow through the power method; the output is a compact sketch of 8192 numbers, not all C²"
+    )
+
+    start: Tensor
+
+    def __init__(
+        self,
+        in_channels: int,
+        *,
+        n_iter: int = 2,
+        strength: float = 0.5,
+        method: str = "tensor_sketch",
+        n_features: int = 8192,
+        seed: int = 1,
+    ) -> None:
+        super().__init__(in_channels, method=method, n_features=n_features, seed=seed)
+        check_int("run", "n_iter", n_iter, minimum=1)
+        check_number("run", "strength", strength)
+        self.n_iter, self.strength = n_iter, strength
+        self.register_buffer("start", random_normal((in_channels,), seed))
+
+    def pool(self, x: Tensor) -> Tensor:
+        return super().pool(rank_one_update(x.flatten(2), self.start, self.n_iter, self.strength))
