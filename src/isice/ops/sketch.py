@@ -181,10 +181,11 @@ class _RandomMaclaurin(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None]:
         x, weights = ctx.saved_tensors
-        grad, weights_grad, steps = grads[0].unsqueeze(-1), torch.zeros_like(weights), []
+        weights_grad, steps = torch.zeros_like(weights), []
         with torch.autocast(x.device.type, enabled=False):
             for step in _steps(x, weights.shape[1]):
                 factors = [weight @ step for weight in weights]
+                grad = grads[0].unsqueeze(-1).expand_as(factors[0])
                 outer = [reduce(torch.mul, factors[:s] + factors[s + 1 :], grad) for s in range(len(factors))]
                 steps.append(sum(weight.mT @ g for weight, g in zip(weights, outer, strict=True)))
                 if ctx.needs_input_grad[1]:
