@@ -26,12 +26,26 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-class _Options(NamedTuple):
+class ISICEOptions(NamedTuple):
+    """The options of Alg. 2 that are plain values."""
+
     n_iter: int
     n_inverse_iter: int
     normalize: str
     first_gradient: str
     alpha: float
+
+
+def isice_options(
+    who: str, n_iter: int, n_inverse_iter: int, normalize: str, first_gradient: str, alpha: float
+) -> ISICEOptions:
+    """Checks the plain options of Alg. 2 and bundles them; ``who`` begins the error message."""
+    check_int(who, "n_iter", n_iter, minimum=0)
+    check_int(who, "n_inverse_iter", n_inverse_iter, minimum=1)
+    check_choice(who, "normalize", normalize, OUTPUT_POWER)
+    check_choice(who, "first_gradient", first_gradient, ("inverse", "printed"))
+    check_number(who, "alpha", alpha)
+    return ISICEOptions(n_iter, n_inverse_iter, normalize, first_gradient, alpha)
 
 
 def decay(n_iter: int) -> list[float]:
@@ -95,7 +109,7 @@ class _ISICE(torch.autograd.Function):
     """Keeps Σ, and S and ∇₁ of each step; recomputes the Newton–Schulz iterates. A second derivative is an error."""
 
     @staticmethod
-    def forward(ctx: Any, cov: Tensor, sparsity: Tensor, step_size: Tensor, options: _Options) -> Tensor:
+    def forward(ctx: Any, cov: Tensor, sparsity: Tensor, step_size: Tensor, options: ISICEOptions) -> Tensor:
         sigma = normalize_trace(cov).matrix
         s = newton_schulz_value(add_diagonal(sigma, options.alpha), options.n_inverse_iter, "inverse")
         precisions, inverses = [], []
@@ -117,16 +131,16 @@ class _ISICE(torch.autograd.Function):
         return (*first_derivative_only("isice", (grads[0], cov, sparsity, step_size), result), None)
 
 
-def _inverse(s: Tensor, options: _Options) -> Tensor:
+def _inverse(s: Tensor, options: ISICEOptions) -> Tensor:
     return newton_schulz_value(add_diagonal(s, options.alpha), options.n_inverse_iter, "inverse")
 
 
-def _inverse_vjp(s: Tensor, out: Tensor, grad: Tensor, options: _Options) -> Tensor:
+def _inverse_vjp(s: Tensor, out: Tensor, grad: Tensor, options: ISICEOptions) -> Tensor:
     return newton_schulz_vjp(add_diagonal(s, options.alpha), out, grad, options.n_inverse_iter, "inverse")
 
 
 def _isice_vjp(
-    cov: Tensor, lam: Tensor, eta: Tensor, s: Tensor, steps: list[Tensor], grad: Tensor, options: _Options
+    cov: Tensor, lam: Tensor, eta: Tensor, s: Tensor, steps: list[Tensor], grad: Tensor, options: ISICEOptions
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cotangents of Σ, λ and η."""
     normalized = normalize_trace(cov)
@@ -203,11 +217,6 @@ def isice(
         normalize, first_gradient = chosen["normalize"], chosen["first_gradient"]
         n_inverse_iter = chosen["n_inverse_iter"]
     check_square("isice", cov)
-    check_int("isice", "n_iter", n_iter, minimum=0)
-    check_int("isice", "n_inverse_iter", n_inverse_iter, minimum=1)
-    check_choice("isice", "normalize", normalize, OUTPUT_POWER)
-    check_choice("isice", "first_gradient", first_gradient, ("inverse", "printed"))
-    check_number("isice", "alpha", alpha)
+    options = isice_options("isice", n_iter, n_inverse_iter, normalize, first_gradient, alpha)
     lam, eta = _per_image("sparsity", sparsity, cov), _per_image("step_size", step_size, cov)
-    options = _Options(n_iter, n_inverse_iter, normalize, first_gradient, alpha)
     return _ISICE.apply(cov.reshape(-1, *cov.shape[-2:]), lam, eta, options).reshape(cov.shape)

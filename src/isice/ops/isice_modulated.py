@@ -1,14 +1,14 @@
-"""⑤ iSICE whose step size and sparsity are set anew in every step from the gradient ∇₁ (paper, appendix: iSICE+MLP*)."""
+"""⑤ iSICE whose step size and sparsity are set anew in every step from ∇₁ (paper, appendix: iSICE+MLP*)."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from .._checks import check_choice, check_int, check_square
+from .._checks import check_square
 from ._precision import full_precision
 from ._trace import add_diagonal, normalize_trace
-from .isice import OUTPUT_POWER, Normalize, decay, update
+from .isice import OUTPUT_POWER, Normalize, decay, isice_options, update
 from .newton_schulz import newton_schulz_inverse
 
 
@@ -39,8 +39,7 @@ def isice_modulated(
         torch.Size([1, 3, 3])
     """
     check_square("isice_modulated", cov)
-    check_int("isice_modulated", "n_iter", n_iter, minimum=0)
-    check_choice("isice_modulated", "normalize", normalize, OUTPUT_POWER)
+    isice_options("isice_modulated", n_iter, n_inverse_iter, normalize, "inverse", alpha)
     sigma = normalize_trace(cov).matrix
     s = newton_schulz_inverse(add_diagonal(sigma, alpha), n_inverse_iter)
     for beta in decay(n_iter):

@@ -67,7 +67,7 @@ def _product(t: Tensor, n_iter: int, kind: Kind) -> Tensor:
 
 
 def _product_derivative(t: Tensor, dt: Tensor, n_iter: int, kind: Kind) -> Tensor:
-    """The derivative of :func:`_product` in the symmetric direction ``dt``, recomputing the iterates: 8n − 7 products."""
+    """The derivative of :func:`_product` in the symmetric direction ``dt``, iterates recomputed: 8n − 7 products."""
     result, d_result = t, dt
     for step in range(n_iter):
         first, last = step == 0, step == n_iter - 1

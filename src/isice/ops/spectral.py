@@ -85,8 +85,8 @@ class _Spectral(torch.autograd.Function):
 def matrix_power(cov: Tensor, p: float) -> Tensor:
     """Σ^p for symmetric positive semi-definite matrices (..., D, D) and any real p.
 
-    Eigenvalues below the floor of D·ε·λ_max (and 1e-14) count as that floor, so singular matrices have finite powers and gradients. Double
-    backward is an error.
+    Eigenvalues below the floor of D·ε·λ_max (and 1e-14) count as that floor, so singular matrices have finite powers
+    and gradients. Double backward is an error.
 
     Example:
         >>> matrix_power(4 * torch.eye(2), -0.5)

@@ -57,14 +57,19 @@ class Pooling(nn.Module):
     @classmethod
     def option_names(cls) -> list[str]:
         """The layer's keyword-only options, in the order of its signature."""
-        parameters = inspect.signature(cls).parameters.values()
-        return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "num_classes"]
+        return list(cls.option_defaults())
 
     @classmethod
     def option_defaults(cls) -> dict[str, Any]:
-        """The layer's options with their defaults."""
-        parameters = inspect.signature(cls).parameters
-        return {name: parameters[name].default for name in cls.option_names()}
+        """The layer's options with their defaults; ``**options`` in a signature stands for those of the parent."""
+        defaults: dict[str, Any] = {}
+        for parameter in inspect.signature(cls.__init__).parameters.values():
+            if parameter.kind is parameter.KEYWORD_ONLY and parameter.name != "num_classes":
+                defaults[parameter.name] = parameter.default
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                parent = super(cls, cls)
+                defaults = {**parent.option_defaults(), **defaults}
+        return defaults
 
     @property
     def spec(self) -> str:
@@ -78,20 +83,20 @@ class Pooling(nn.Module):
 class SPDPooling(Pooling):
     """Covariance → a symmetric matrix made from it → its upper triangle (paper, Fig. 2).
 
-    A subclass defines :meth:`normalize`; :meth:`matrix` gives the matrix itself, for looking at it.
+    A subclass defines :meth:`transform`; :meth:`matrix` gives the matrix itself, for looking at it.
     """
 
     def __init__(self, in_channels: int) -> None:
         super().__init__(in_channels)
         self.out_features = in_channels * (in_channels + 1) // 2
 
-    def normalize(self, cov: Tensor) -> Tensor:
+    def transform(self, cov: Tensor) -> Tensor:
         """Maps covariance matrices (B, C, C) to symmetric matrices (B, C, C)."""
-        raise TypeError(f"{type(self).__name__}: expected a subclass that defines normalize(); define it.")
+        raise TypeError(f"{type(self).__name__}: expected a subclass that defines transform(); define it.")
 
     def matrix(self, x: Tensor) -> Tensor:
         """The symmetric matrix (B, C, C) that :meth:`pool` vectorizes."""
-        return self.normalize(covariance(x))
+        return self.transform(covariance(x))
 
     def pool(self, x: Tensor) -> Tensor:
         return vectorize(self.matrix(x))

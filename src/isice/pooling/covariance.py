@@ -1,0 +1,25 @@
+"""Plain covariance pooling: second-order statistics without any normalisation."""
+
+from torch import Tensor
+
+from ._base import SPDPooling
+from ._registry import register_pooling
+
+
+@register_pooling
+class Covariance(SPDPooling):
+    """The covariance matrix itself, D(D+1)/2 numbers.
+
+    Example:
+        >>> import torch
+        >>> Covariance(8)(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 36])
+    """
+
+    reference = "Tuzel, Porikli, Meer: Region Covariance, ECCV 2006"
+
+    def __init__(self, in_channels: int) -> None:
+        super().__init__(in_channels)
+
+    def transform(self, cov: Tensor) -> Tensor:
+        return cov

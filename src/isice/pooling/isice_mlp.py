@@ -1,0 +1,67 @@
+"""iSICE+MLP: iSICE whose step size and sparsity are set per image by two small modulators."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from .._checks import check_number
+from ..ops.covariance import covariance
+from ..ops.isice_modulated import modulation, modulation_penalty
+from ..ops.vectorize import vectorize
+from ._registry import register_pooling
+from .isice import ISICE
+
+
+@register_pooling
+class ISICEMLP(ISICE):
+    """iSICE with η·κ₁ and λ·κ₂, κ = τ + 2·sigmoid(FC(X1/n)) per image; D(D+1)/2 numbers.
+
+    The auxiliary loss γ(κ − 1)² pulls the modulators towards one. Both start there (zero weights).
+
+    Args:
+        in_channels: Channels D of the feature map.
+        tau: τ, the least value of a modulator.
+        gamma: γ, weight of the auxiliary loss.
+        **options: Those of ``isice``.
+
+    Example:
+        >>> import torch
+        >>> vector, loss = ISICEMLP(8)(torch.rand(2, 8, 7, 7), return_loss=True)
+        >>> vector.shape, loss.shape
+        (torch.Size([2, 36]), torch.Size([]))
+    """
+
+    reference = "Rahman et al.: Learning Partial Correlation based Deep Visual Representation, CVPR 2023 (Eq. 8)"
+
+    def __init__(self, in_channels: int, *, tau: float = 0.01, gamma: float = 1e-4, **options: Any) -> None:
+        super().__init__(in_channels, **options)
+        check_number(self.name, "tau", tau)
+        check_number(self.name, "gamma", gamma)
+        self.tau = tau
+        self.gamma = gamma
+        self.modulators = nn.Linear(self.modulator_inputs, 2)
+        nn.init.zeros_(self.modulators.weight)
+        nn.init.zeros_(self.modulators.bias)
+
+    @property
+    def modulator_inputs(self) -> int:
+        """How many numbers the modulators see."""
+        return self.in_channels
+
+    def modulate(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Factors of η and λ, each (B,), from what the modulators see (B, modulator_inputs)."""
+        step_factor, sparsity_factor = modulation(self.modulators(seen), self.tau).unbind(-1)
+        return step_factor, sparsity_factor
+
+    def matrix_with_loss(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The matrix (B, D, D) and the auxiliary loss."""
+        step_factor, sparsity_factor = self.modulate(x.mean(dim=(-2, -1)))
+        matrix = self.estimate(covariance(x), self.sparsity * sparsity_factor, self.step_size * step_factor)
+        return matrix, modulation_penalty(step_factor, sparsity_factor, gamma=self.gamma)
+
+    def matrix(self, x: Tensor) -> Tensor:
+        return self.matrix_with_loss(x)[0]
+
+    def pool_with_loss(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        matrix, loss = self.matrix_with_loss(x)
+        return vectorize(matrix), loss

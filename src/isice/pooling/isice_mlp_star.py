@@ -1,0 +1,67 @@
+"""iSICE+MLP*: modulators that also see the gradient ∇₁, and so differ from step to step."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .._checks import check_choice
+from ..ops.covariance import covariance
+from ..ops.isice_modulated import isice_modulated, modulation_penalty
+from ._registry import register_pooling
+from .isice_mlp import ISICEMLP
+
+
+@register_pooling
+class ISICEMLPStar(ISICEMLP):
+    """iSICE with κ = τ + 2·sigmoid(FC([X1/n, ∇₁])) in every step (paper, appendix); D(D+1)/2 numbers.
+
+    Args:
+        in_channels: Channels D of the feature map.
+        summary: How the D×D matrix ∇₁ enters: the mean of each row, or its diagonal; times D, since its trace is
+            about one.
+        **options: Those of ``isice_mlp``; ``first_gradient`` must be ``"inverse"``.
+
+    Example:
+        >>> import torch
+        >>> ISICEMLPStar(8)(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 36])
+    """
+
+    fidelity = "reconstructed"
+    assumed = "how the matrix ∇₁ enters a fully connected layer is not printed: D times its row means"
+
+    def __init__(
+        self, in_channels: int, *, summary: Literal["row_mean", "diagonal"] = "row_mean", **options: Any
+    ) -> None:
+        super().__init__(in_channels, **options)
+        check_choice(self.name, "summary", summary, ("row_mean", "diagonal"))
+        check_choice(self.name, "first_gradient", self.first_gradient, ("inverse",))
+        self.summary = summary
+
+    @property
+    def modulator_inputs(self) -> int:
+        return 2 * self.in_channels
+
+    def matrix_with_loss(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        pooled, factors = x.mean(dim=(-2, -1)), []
+
+        def modulate(nabla: Tensor) -> tuple[Tensor, Tensor]:
+            summary = nabla.diagonal(dim1=-2, dim2=-1) if self.summary == "diagonal" else nabla.mean(dim=-1)
+            step_factor, sparsity_factor = self.modulate(torch.cat([pooled, self.in_channels * summary], dim=-1))
+            factors.append((step_factor, sparsity_factor))
+            return step_factor, sparsity_factor
+
+        matrix = isice_modulated(
+            covariance(x),
+            modulate,
+            sparsity=self.sparsity,
+            step_size=self.step_size,
+            n_iter=self.n_iter,
+            n_inverse_iter=self.n_inverse_iter,
+            normalize=self.normalize,
+            alpha=self.alpha,
+        )
+        steps = max(1, len(factors))
+        penalties = [modulation_penalty(*pair, gamma=self.gamma / steps) for pair in factors]
+        return matrix, torch.stack(penalties).sum() if penalties else x.new_zeros(())

@@ -1,0 +1,35 @@
+"""Precision Ω: the regularised inverse of the covariance, the paper's own baseline."""
+
+from torch import Tensor
+
+from .._checks import check_int
+from ..ops.newton_schulz import newton_schulz_inverse
+from ._base import SPDPooling
+from ._registry import register_pooling
+
+
+@register_pooling
+class Precision(SPDPooling):
+    """The inverse covariance after N_s Newton–Schulz steps (Alg. 1); D(D+1)/2 numbers.
+
+    ``isice(n_iter=0)`` is the same inverse of Σ/tr Σ divided by its √trace, which trains better on real images.
+
+    Args:
+        in_channels: Channels D of the feature map.
+        n_inverse_iter: Newton–Schulz steps N_s.
+
+    Example:
+        >>> import torch
+        >>> Precision(8)(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 36])
+    """
+
+    reference = "Rahman et al.: Learning Partial Correlation based Deep Visual Representation, CVPR 2023 (Alg. 1)"
+
+    def __init__(self, in_channels: int, *, n_inverse_iter: int = 7) -> None:
+        super().__init__(in_channels)
+        check_int(self.name, "n_inverse_iter", n_inverse_iter, minimum=1)
+        self.n_inverse_iter = n_inverse_iter
+
+    def transform(self, cov: Tensor) -> Tensor:
+        return newton_schulz_inverse(cov, self.n_inverse_iter)
