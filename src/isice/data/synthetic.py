@@ -1,0 +1,123 @@
+"""① Textures made of seeded Gaussian fields, whose classes differ only in how the channels vary together.
+
+Every channel of every class has mean zero and variance one, so first-order pooling is blind to the class.
+"""
+
+import torch
+from torch import Tensor
+
+from .._checks import check_choice, check_int, check_number
+
+FAMILIES = ("correlation", "partial")
+
+# Correlation of paired channels, and the part of the variance that the pairing explains. In "partial" the rest is two
+# factors shared by all classes: they dominate the covariance, and the inverse covariance removes them.
+_PAIR_CORRELATION = 0.8
+_PAIRED_SHARE = {"correlation": 1.0, "partial": 0.15}
+
+
+def texture_covariances(
+    family: str = "correlation", *, n_classes: int = 4, channels: int = 12, seed: int = 0
+) -> Tensor:
+    """The channel covariance of each class, with unit diagonal.
+
+    In each class the channels form other pairs, correlated by 0.8. In the family ``"correlation"`` that is all. In
+    ``"partial"`` the pairs are hidden beneath two strong factors that are the same in all classes: the covariances are
+    nearly equal (entries differ by at most 0.12), the partial correlations are not. A family with *equal*
+    covariances cannot exist, since covariance and partial correlations (with variances) determine each other.
+
+    Args:
+        family: ``"correlation"`` or ``"partial"``.
+        n_classes: Number of classes K.
+        channels: Number of channels C, even.
+        seed: Seed of the pairs and factors.
+
+    Returns:
+        Matrices (K, C, C).
+
+    Example:
+        >>> texture_covariances(n_classes=3, channels=8).shape
+        torch.Size([3, 8, 8])
+    """
+    check_choice("texture_covariances", "family", family, FAMILIES)
+    check_int("texture_covariances", "n_classes", n_classes, minimum=2)
+    check_int("texture_covariances", "channels", channels, minimum=4)
+    if channels % 2:
+        raise ValueError(f"texture_covariances: expected an even number of channels to pair, got {channels}.")
+    generator = torch.Generator().manual_seed(seed)
+    factors = torch.randn(channels, 2, generator=generator)
+    factors = factors / factors.norm(dim=1, keepdim=True)
+    paired = torch.stack([_paired(channels, generator) for _ in range(n_classes)])
+    share = _PAIRED_SHARE[family]
+    return share * paired + (1 - share) * (factors @ factors.mT)
+
+
+def _paired(channels: int, generator: torch.Generator) -> Tensor:
+    """The correlation matrix of a random perfect matching of the channels."""
+    left, right = torch.randperm(channels, generator=generator).view(2, -1)
+    matrix = torch.eye(channels)
+    matrix[left, right] = matrix[right, left] = _PAIR_CORRELATION
+    return matrix
+
+
+def gaussian_fields(covariances: Tensor, *, size: int, smoothness: float = 0.5, seed: int = 0) -> Tensor:
+    """Draws one Gaussian field on a torus for each channel covariance; mean zero everywhere.
+
+    Args:
+        covariances: Channel covariances (B, C, C), positive definite.
+        size: Height and width of the fields.
+        smoothness: Weight of the neighbours in a 3×3 blur: 0 is white noise. Variances do not change.
+        seed: Seed of the fields.
+
+    Returns:
+        Feature-like images (B, C, size, size).
+
+    Example:
+        >>> gaussian_fields(torch.eye(8).expand(2, 8, 8), size=14).shape
+        torch.Size([2, 8, 14, 14])
+    """
+    check_int("gaussian_fields", "size", size, minimum=3)
+    check_number("gaussian_fields", "smoothness", smoothness)
+    batch, channels = covariances.shape[:2]
+    noise = torch.randn(batch, channels, size, size, generator=torch.Generator().manual_seed(seed))
+    for axis in (-2, -1):
+        noise = noise + smoothness * (noise.roll(1, axis) + noise.roll(-1, axis))
+    noise = noise / (1 + 2 * smoothness**2)
+    return torch.einsum("bij,bjhw->bihw", torch.linalg.cholesky(covariances), noise)
+
+
+def make_textures(
+    n_images: int,
+    *,
+    family: str = "correlation",
+    n_classes: int = 4,
+    channels: int = 12,
+    size: int = 14,
+    smoothness: float = 0.5,
+    seed: int = 0,
+    class_seed: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Draws textures and their labels. Same ``class_seed``, other ``seed``: new images of the same classes.
+
+    Args:
+        n_images: Number of images; the classes take turns.
+        family: ``"correlation"`` or ``"partial"``, see :func:`texture_covariances`.
+        n_classes: Number of classes.
+        channels: Channels C of the images, even.
+        size: Height and width.
+        smoothness: See :func:`gaussian_fields`.
+        seed: Seed of the images.
+        class_seed: Seed of what defines the classes.
+
+    Returns:
+        Images (n_images, C, size, size) and labels (n_images,).
+
+    Example:
+        >>> images, labels = make_textures(8)
+        >>> images.shape, labels.tolist()
+        (torch.Size([8, 12, 14, 14]), [0, 1, 2, 3, 0, 1, 2, 3])
+    """
+    check_int("make_textures", "n_images", n_images, minimum=1)
+    covariances = texture_covariances(family, n_classes=n_classes, channels=channels, seed=class_seed)
+    labels = torch.arange(n_images) % n_classes
+    return gaussian_fields(covariances[labels], size=size, smoothness=smoothness, seed=seed), labels

@@ -1,0 +1,41 @@
+"""DeepCOV: a matrix function of the covariance with the Daleckiĭ–Kreĭn gradient."""
+
+from torch import Tensor
+
+from .._checks import check_choice, check_number
+from ..ops._trace import add_diagonal
+from ..ops.spectral import matrix_log, matrix_power
+from ._base import SPDPooling
+from ._registry import register_pooling
+
+
+@register_pooling
+class DeepCOV(SPDPooling):
+    """f(Σ + εI) with f a power or the logarithm: the upper triangle, C(C+1)/2 features.
+
+    Args:
+        in_channels: Channels C of the feature map.
+        function: ``"power"`` or ``"log"``.
+        power: The exponent when ``function="power"``.
+        eps: The ridge ε; the logarithm of a singular Σ needs it.
+
+    Example:
+        >>> import torch
+        >>> DeepCOV(8, function="log")(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 36])
+    """
+
+    reference = "Engin, Wang, Zhou, Liu: DeepKSPD: Learning Kernel-matrix-based SPD Representation, ECCV 2018 (DeepCOV)"
+    fidelity = "reconstructed"
+    assumed = "matrix power ½ by default; centred covariance; ε = 1e-5; no normalization after the function"
+
+    def __init__(self, in_channels: int, *, function: str = "power", power: float = 0.5, eps: float = 1e-5) -> None:
+        super().__init__(in_channels)
+        check_choice(type(self).name, "function", function, ("power", "log"))
+        check_number(type(self).name, "power", power, strict=True)
+        check_number(type(self).name, "eps", eps)
+        self.function, self.power, self.eps = function, power, eps
+
+    def transform(self, cov: Tensor) -> Tensor:
+        cov = add_diagonal(cov, self.eps)
+        return matrix_log(cov) if self.function == "log" else matrix_power(cov, self.power)

@@ -1,0 +1,65 @@
+"""DeepKSPD: the matrix logarithm of a kernel matrix over the channels."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .._checks import check_number
+from ..ops._trace import add_diagonal
+from ..ops.kernel_matrix import gaussian_kernel_matrix, squared_distances
+from ..ops.spectral import matrix_log
+from ..ops.vectorize import vectorize
+from ._base import Pooling
+from ._registry import register_pooling
+
+
+@register_pooling
+class DeepKSPD(Pooling):
+    """log(K + εI), K_ij = exp(−θ‖f_i − f_j‖²/n) over channels, θ learned: the upper triangle, C(C+1)/2 features.
+
+    θ = softplus(``raw_theta``). At θ = 1 the kernel suits channels of about unit variance; :meth:`init_from` sets θ to
+    the reciprocal of the mean squared distance in given features.
+
+    Args:
+        in_channels: Channels C of the feature map.
+        theta: θ at the start.
+        eps: The ridge ε; equal channels make K singular.
+
+    Example:
+        >>> import torch
+        >>> DeepKSPD(8)(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 36])
+    """
+
+    reference = "Engin, Wang, Zhou, Liu: DeepKSPD: Learning Kernel-matrix-based SPD Representation, ECCV 2018"
+    fidelity = "reconstructed"
+    assumed = "squared distances divided by n; θ = softplus, 1 at the start; matrix logarithm; ε = 1e-3"
+
+    def __init__(self, in_channels: int, *, theta: float = 1.0, eps: float = 1e-3) -> None:
+        super().__init__(in_channels)
+        check_number(type(self).name, "theta", theta, strict=True)
+        check_number(type(self).name, "eps", eps, strict=True)
+        self.theta, self.eps = theta, eps
+        self.out_features = in_channels * (in_channels + 1) // 2
+        self.raw_theta = nn.Parameter(torch.tensor(_softplus_inverse(theta)))
+
+    @torch.no_grad()
+    def init_from(self, features: Tensor) -> None:
+        """Sets θ so that the mean of θ·distance² over the channel pairs of features (B, C, H, W) is one."""
+        off_diagonal = self.in_channels * max(self.in_channels - 1, 1)
+        mean = squared_distances(features).sum(dim=(-2, -1)).mean().item() / off_diagonal
+        self.raw_theta.fill_(_softplus_inverse(1 / max(mean, 1e-6)))
+
+    def matrix(self, x: Tensor) -> Tensor:
+        """The symmetric matrix (B, C, C) that :meth:`pool` vectorizes."""
+        kernel = gaussian_kernel_matrix(x, functional.softplus(self.raw_theta.to(x.dtype)))
+        return matrix_log(add_diagonal(kernel, self.eps))
+
+    def pool(self, x: Tensor) -> Tensor:
+        return vectorize(self.matrix(x))
+
+
+def _softplus_inverse(value: float) -> float:
+    return value + math.log(-math.expm1(-value))

@@ -1,0 +1,57 @@
+"""DropCov: covariance pooling with adaptive channel dropout in training."""
+
+import torch
+from torch import Tensor, nn
+
+from ..ops.channel_dropout import adaptive_drop_rate, channel_attention, drop_channels, hashed_uniform
+from ..ops.covariance import covariance
+from ._base import SPDPooling
+from ._registry import register_pooling
+
+
+@register_pooling
+class DropCov(SPDPooling):
+    """Plain covariance; in training, channels are weighted and dropped first: the upper triangle, C(C+1)/2 features.
+
+    Training: attention y = softmax(conv₃(mean x)), x ← x + y·x, then channel dropout with the rate
+    1 − (10/log₂ C)·cos(Σ1, y) of each image. Evaluation: Σ of the features as they are.
+
+    The dropout mask is a hash of the attention's weights and ``seed``: the layer is a function of its input and its
+    state_dict, also in training. Every optimizer step changes the weights and so draws a new mask; frozen weights
+    freeze the mask.
+
+    Args:
+        in_channels: Channels C of the feature map.
+        seed: Seed of the attention's first weights and of the masks.
+
+    Example:
+        >>> import torch
+        >>> DropCov(8)(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 36])
+    """
+
+    reference = "Wang et al.: DropCov: A Simple yet Effective Method for Improving Deep Architectures, NeurIPS 2022"
+    fidelity = "reconstructed"
+    assumed = (
+        "a rate per image (authors' code: the batch mean); one mask per step for all images, hashed from the weights"
+    )
+
+    frequencies: Tensor
+    offset: Tensor
+
+    def __init__(self, in_channels: int, *, seed: int = 0) -> None:
+        super().__init__(in_channels)
+        self.seed = seed
+        generator = torch.Generator().manual_seed(seed)
+        self.weight = nn.Parameter(nn.init.uniform_(torch.empty(3), -(3**-0.5), 3**-0.5, generator=generator))
+        self.register_buffer("frequencies", 1e6 * torch.randn(3, in_channels, generator=generator))
+        self.register_buffer("offset", torch.rand(in_channels, generator=generator))
+
+    def matrix(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return covariance(x)
+        attention = channel_attention(x, self.weight.to(x.dtype))
+        cov = covariance(x * (1 + attention[..., None, None]))
+        rate = adaptive_drop_rate(cov, attention).detach()
+        noise = hashed_uniform(self.weight.detach(), self.frequencies, self.offset).to(x.dtype)
+        return drop_channels(cov, rate, noise)

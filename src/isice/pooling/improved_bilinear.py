@@ -1,0 +1,38 @@
+"""Improved bilinear CNN: the matrix square root of the second moment, then as B-CNN."""
+
+from torch import Tensor
+
+from .._checks import check_int
+from ..ops.frobenius_sqrt import frobenius_sqrt
+from ..ops.second_moment import second_moment
+from ._registry import register_pooling
+from .bilinear import BilinearPooling
+
+
+@register_pooling
+class ImprovedBilinearPooling(BilinearPooling):
+    """Improved B-CNN: (XXᵀ/n)^½ by Newton–Schulz on A/‖A‖_F, times √‖A‖_F; then vec, signed square root and ℓ2.
+
+    The output has C² features, as published, or C(C+1)/2 with ``upper_triangle``.
+
+    Args:
+        in_channels: Channels C of the feature map.
+        n_iter: Newton–Schulz steps; 5 in the authors' network.
+        upper_triangle: Keep C(C+1)/2 features, each entry once.
+        eps: Bounds the slope of the signed square root at zero.
+
+    Example:
+        >>> import torch
+        >>> ImprovedBilinearPooling(8)(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 64])
+    """
+
+    reference = "Lin, Maji: Improved Bilinear Pooling with CNNs, BMVC 2017"
+
+    def __init__(self, in_channels: int, *, n_iter: int = 5, upper_triangle: bool = False, eps: float = 1e-5) -> None:
+        super().__init__(in_channels, upper_triangle=upper_triangle, eps=eps)
+        check_int(type(self).name, "n_iter", n_iter, minimum=1)
+        self.n_iter = n_iter
+
+    def matrix(self, x: Tensor) -> Tensor:
+        return frobenius_sqrt(second_moment(x), self.n_iter)

@@ -1,0 +1,61 @@
+"""NetFV: a Fisher vector with learned assignment, means and scales."""
+
+import torch
+from torch import Tensor, nn
+
+from .._checks import check_int
+from ..ops.codebook import diagonal_mixture, fisher_vector, kmeans
+from ..ops.signed_sqrt import l2_normalize, signed_sqrt
+from ._base import Pooling
+from ._registry import register_pooling
+
+
+@register_pooling
+class NetFV(Pooling):
+    """First and second moments of (x − μ_k)/σ_k under shares γ_k, signed square root, ℓ2: 2·K·C features.
+
+    As in NetVLAD the shares are softmax_k(w_kᵀx + b_k), trained apart from μ and σ. They start as the posteriors of an
+    isotropic mixture: around small random means, or around k-means centres after :meth:`init_from`.
+
+    Args:
+        in_channels: Channels C of the feature map.
+        n_components: Components K of the mixture.
+        eps: Bounds the slope of the signed square root at zero.
+        seed: Seed of the first means.
+
+    Example:
+        >>> import torch
+        >>> NetFV(8, n_components=4)(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 64])
+    """
+
+    reference = "Lin, RoyChowdhury, Maji: Bilinear CNNs for Fine-grained Visual Recognition, TPAMI 2018 (NetFV)"
+    fidelity = "reconstructed"
+    assumed = "assignment as in NetVLAD, apart from μ and σ; no factors of the priors; the start of all parameters"
+
+    def __init__(self, in_channels: int, *, n_components: int = 64, eps: float = 1e-5, seed: int = 0) -> None:
+        super().__init__(in_channels)
+        check_int(type(self).name, "n_components", n_components, minimum=1)
+        self.n_components, self.eps, self.seed = n_components, eps, seed
+        self.out_features = 2 * n_components * in_channels
+        noise = torch.randn(n_components, in_channels, generator=torch.Generator().manual_seed(seed))
+        means = noise / in_channels**0.5
+        self.means = nn.Parameter(means)
+        self.log_scales = nn.Parameter(torch.zeros_like(means))
+        self.weight = nn.Parameter(means.clone())
+        self.bias = nn.Parameter(-0.5 * means.square().sum(dim=1))
+
+    @torch.no_grad()
+    def init_from(self, descriptors: Tensor) -> None:
+        """Sets all parameters from descriptors (M, C) of training images, M ≥ K: k-means and the clusters' scales."""
+        descriptors = descriptors.to(self.means)
+        centres, nearest = kmeans(descriptors, self.n_components, seed=self.seed)
+        scales, variance = diagonal_mixture(descriptors, centres, nearest)
+        self.means.copy_(centres)
+        self.log_scales.copy_(scales.log())
+        self.weight.copy_(centres / variance)
+        self.bias.copy_(-0.5 * centres.square().sum(dim=1) / variance)
+
+    def pool(self, x: Tensor) -> Tensor:
+        parameters = (p.to(x.dtype) for p in (self.means, self.log_scales, self.weight, self.bias))
+        return l2_normalize(signed_sqrt(fisher_vector(x.flatten(2), *parameters).flatten(1), self.eps))

@@ -1,0 +1,56 @@
+"""NetVLAD: residuals to learned centres, softly assigned."""
+
+import torch
+from torch import Tensor, nn
+
+from .._checks import check_int, check_number
+from ..ops.codebook import assignment_sharpness, kmeans, vlad
+from ..ops.signed_sqrt import l2_normalize
+from ._base import Pooling
+from ._registry import register_pooling
+
+
+@register_pooling
+class NetVLAD(Pooling):
+    """ℓ2 per position, V_k = Σ_t a_k(x_t)(x_t − c_k), ℓ2 of each V_k, ℓ2 of all: K·C features.
+
+    The assignment is the authors' preferred one, a = softmax_k(w_kᵀx) without offset, starting at w = α·c/‖c‖; then
+    w and c are trained apart. The centres start at random directions unless :meth:`init_from` is called.
+
+    Args:
+        in_channels: Channels C of the feature map.
+        n_clusters: Centres K.
+        alpha: Sharpness α of the first assignment; :meth:`init_from` computes it. The default is ours.
+        seed: Seed of the first centres.
+
+    Example:
+        >>> import torch
+        >>> NetVLAD(8, n_clusters=4)(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 32])
+    """
+
+    reference = "Arandjelović et al.: NetVLAD: CNN Architecture for Weakly Supervised Place Recognition, CVPR 2016"
+
+    def __init__(self, in_channels: int, *, n_clusters: int = 64, alpha: float = 100.0, seed: int = 0) -> None:
+        super().__init__(in_channels)
+        check_int(type(self).name, "n_clusters", n_clusters, minimum=1)
+        check_number(type(self).name, "alpha", alpha, strict=True)
+        self.n_clusters, self.alpha, self.seed = n_clusters, alpha, seed
+        self.out_features = n_clusters * in_channels
+        noise = torch.randn(n_clusters, in_channels, generator=torch.Generator().manual_seed(seed))
+        self.centres = nn.Parameter(l2_normalize(noise))
+        self.weight = nn.Parameter(alpha * self.centres.detach())
+
+    @torch.no_grad()
+    def init_from(self, descriptors: Tensor) -> None:
+        """Sets centres and assignment from descriptors (M, C) of training images, M ≥ K: k-means, then α by the gap."""
+        descriptors = l2_normalize(descriptors.to(self.centres))
+        centres, _ = kmeans(descriptors, self.n_clusters, seed=self.seed)
+        directions = l2_normalize(centres)
+        self.centres.copy_(centres)
+        self.weight.copy_(assignment_sharpness(descriptors, directions) * directions)
+
+    def pool(self, x: Tensor) -> Tensor:
+        descriptors = l2_normalize(x.flatten(2), dim=1)
+        residuals = vlad(descriptors, self.centres.to(x.dtype), self.weight.to(x.dtype))
+        return l2_normalize(l2_normalize(residuals).flatten(1))

@@ -1,0 +1,53 @@
+"""SMSO: statistically-motivated second-order pooling."""
+
+import torch
+from torch import Tensor, nn
+
+from .._checks import check_int
+from ..ops.covariance import covariance
+from ..ops.second_moment import quadratic_forms
+from ..ops.signed_sqrt import signed_sqrt
+from ._base import Pooling
+from ._registry import register_pooling
+
+
+@register_pooling
+class SMSO(Pooling):
+    """z_k = w_kᵀΣw_k with learned w and unbiased Σ (÷ n − 1), then √(2z): ``n_features`` features.
+
+    The published network has batch normalization before Σ and after the root. In training it makes the vector of an
+    image depend on the rest of the batch, so here it is an option and off.
+
+    Args:
+        in_channels: Channels C of the feature map.
+        n_features: Directions w, the size of the output.
+        batch_norm: Batch normalization of the features and of the vector, as published.
+        eps: Bounds the slope of the square root at zero.
+        seed: Seed of the first directions (Glorot).
+
+    Example:
+        >>> import torch
+        >>> SMSO(8, n_features=32)(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 32])
+    """
+
+    reference = "Yu, Salzmann: Statistically-motivated Second-order Pooling, ECCV 2018"
+    fidelity = "reconstructed"
+    assumed = "2048 features; no batch normalization unless asked for, since the published rows do not say"
+
+    def __init__(
+        self, in_channels: int, *, n_features: int = 2048, batch_norm: bool = False, eps: float = 1e-5, seed: int = 0
+    ) -> None:
+        super().__init__(in_channels)
+        check_int(type(self).name, "n_features", n_features, minimum=1)
+        self.n_features, self.batch_norm, self.eps, self.seed = n_features, batch_norm, eps, seed
+        self.out_features = n_features
+        self.weight = nn.Parameter(torch.empty(in_channels, n_features))
+        nn.init.xavier_uniform_(self.weight, generator=torch.Generator().manual_seed(seed))
+        self.norm_in = nn.BatchNorm2d(in_channels) if batch_norm else nn.Identity()
+        self.norm_out = nn.BatchNorm1d(n_features) if batch_norm else nn.Identity()
+
+    def pool(self, x: Tensor) -> Tensor:
+        positions = x.shape[-2] * x.shape[-1]
+        unbiased = covariance(self.norm_in(x)) * (positions / max(positions - 1, 1))
+        return self.norm_out(signed_sqrt(2 * quadratic_forms(unbiased, self.weight.to(x.dtype)), self.eps))
