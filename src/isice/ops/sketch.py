@@ -180,17 +180,18 @@ class _RandomMaclaurin(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None]:
-        x, weights = ctx.saved_tensors
-        weights_grad, steps = torch.zeros_like(weights), []
+        (x, weights), trained = ctx.saved_tensors, ctx.needs_input_grad[1]
+        weights_grad, steps = torch.zeros_like(weights) if trained else None, []
         with torch.autocast(x.device.type, enabled=False):
             for step in _steps(x, weights.shape[1]):
                 factors = [weight @ step for weight in weights]
                 grad = grads[0].unsqueeze(-1).expand_as(factors[0])
                 outer = [reduce(torch.mul, factors[:s] + factors[s + 1 :], grad) for s in range(len(factors))]
                 steps.append(sum(weight.mT @ g for weight, g in zip(weights, outer, strict=True)))
-                if ctx.needs_input_grad[1]:
-                    weights_grad = weights_grad + torch.stack([torch.einsum("bdn,bcn->dc", g, step) for g in outer])
-        return torch.cat(steps, dim=-1), weights_grad if ctx.needs_input_grad[1] else None
+                if weights_grad is not None:
+                    for s, g in enumerate(outer):
+                        weights_grad[s].add_(torch.einsum("bdn,bcn->dc", g, step))
+        return torch.cat(steps, dim=-1), weights_grad
 
 
 @full_precision

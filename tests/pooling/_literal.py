@@ -1,0 +1,21 @@
+"""What several literal transcriptions share: seeded features, and the normalisation of bilinear features in scalars."""
+
+import math
+
+import torch
+
+
+def features(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def normalized(vector):
+    """√(relu z + 1e-5) − √(relu −z + 1e-5) of every entry, then unit length; of a list of numbers."""
+    roots = [math.sqrt(max(z, 0.0) + 1e-5) - math.sqrt(max(-z, 0.0) + 1e-5) for z in vector]
+    length = math.sqrt(sum(root * root for root in roots))
+    return torch.tensor([root / length for root in roots], dtype=torch.float64)
+
+
+def by_image(function, x):
+    """Stacks a function of one image (C, N) over a batch of maps."""
+    return torch.stack([function(image) for image in x.flatten(2)])
