@@ -8,7 +8,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..metrics import mean_std, wilson_interval
 from .tables import Group, Results
@@ -33,7 +33,7 @@ def draw_all(results: Results, folder: Path) -> dict[str, str]:
             descriptors_figure,
             "What each head hands to its classifier: the mean over test images of each class, minus the mean over all "
             "classes, each row on its own scale (red above, blue below). A matrix for the second-order heads, a row of "
-            "channel means for average pooling. The networks are trained apart, so channels are in no common order.",
+            "channel means for average pooling. Channels are sorted by the class that moves them most, head by head.",
         ),
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -127,6 +127,9 @@ def curves_figure(results: Results) -> Figure | None:
         right.plot(*_mean_curve(group, "train_accuracy", 100), color=colour, linestyle=(0, (2, 2)), linewidth=1.1)
         right.plot(*_mean_curve(group, "val_accuracy", 100), color=colour, label=group.label, linewidth=1.8)
     left.set(title="training loss", xlabel="epoch", yscale="log")
+    left.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    left.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    left.yaxis.set_minor_locator(NullLocator())
     has_val = any("val_accuracy" in record["epochs"][0] for _, group in groups for record in group.finished)
     right.set(title=f"{'validation' if has_val else 'training'} accuracy (%)", xlabel="epoch")
     for axes in (left, right):
@@ -169,7 +172,7 @@ def descriptors_figure(results: Results, max_classes: int = 10, max_rows: int = 
         grid[0, column].set_title(str(first["classes"][column]), loc="center")
     for row, (label, arrays) in enumerate(rows, start=1):
         values = arrays["matrices"] if is_matrix[row - 1] else arrays["vectors"][:, None, :]
-        values = values - values.mean(axis=0)
+        values = _sort_channels(values - values.mean(axis=0))
         limit = np.quantile(np.abs(values), 0.995) or 1.0
         for column in range(n_classes):
             grid[row, column].imshow(values[column], cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
@@ -179,6 +182,14 @@ def descriptors_figure(results: Results, max_classes: int = 10, max_rows: int = 
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
     return figure
+
+
+def _sort_channels(values: np.ndarray) -> np.ndarray:
+    """Sorts the channels of (K, D, D) or (K, 1, D) by the class whose diagonal (or entry) deviates most."""
+    matrix = values.shape[1] == values.shape[2]
+    strength = np.abs(np.diagonal(values, axis1=1, axis2=2) if matrix else values[:, 0])
+    order = np.lexsort((-strength.max(axis=0), strength.argmax(axis=0)))
+    return values[:, order][:, :, order] if matrix else values[:, :, order]
 
 
 def _arrays(group: Group) -> dict[str, np.ndarray] | None:

@@ -102,9 +102,9 @@ def load_results(folder: str | Path) -> Results:
 
 
 def result_table(results: Results) -> Table:
-    """Accuracy, time and parameters of every configuration."""
+    """Test and validation accuracy, training time, and parameters (all, the classifier's) of every configuration."""
     titles = [_AXIS_TITLES.get(axis, axis) for axis in results.axes]
-    numbers = ("test accuracy (%)", "validation (%)", "seeds", "training (s)", "parameters", "of the classifier")
+    numbers = ("accuracy %", "val %", "seeds", "training s", "parameters", "classifier")
     rows = [(*group.labels, *_numbers(group)) for group in results.groups]
     return Table((*titles, *numbers), rows, n_text=len(titles))
 

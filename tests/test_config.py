@@ -1,0 +1,130 @@
+"""Configs: TOML round trip, overrides, and errors that name the key."""
+
+import dataclasses
+
+import pytest
+
+from isice.config import RunConfig, config_hash, from_dict, load_config, override, set_value, to_dict, to_toml
+
+
+def changed() -> RunConfig:
+    return override(
+        RunConfig(),
+        [
+            "model.pooling=isice(n_iter=3)",
+            "model.reduce=none",
+            "optim.milestones=[3, 7]",
+            'data.root=a "b" é',
+            "seed=4",
+        ],
+    )
+
+
+@pytest.mark.parametrize("config", [RunConfig(), changed()], ids=["defaults", "changed"])
+def test_toml_round_trip(config, tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text(to_toml(config), encoding="utf-8")
+    assert load_config(path) == config
+
+
+def test_dict_round_trip():
+    assert from_dict(to_dict(changed())) == changed()
+
+
+def test_overrides_read_the_type_of_the_field():
+    config = override(
+        RunConfig(),
+        [
+            "optim.lr=1",
+            "model.pretrained=TRUE",
+            "model.checkpoint_path=None",
+            "optim.milestones=5,",
+            "model.backbone='7'",
+        ],
+    )
+    assert config.optim.lr == 1.0
+    assert type(config.optim.lr) is float
+    assert config.model.pretrained is True
+    assert config.model.checkpoint_path is None
+    assert config.optim.milestones == (5,)
+    assert config.model.backbone == "7"
+
+
+def test_later_override_wins():
+    assert override(RunConfig(), ["seed=1", "seed=2"]).seed == 2
+
+
+def test_configs_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        RunConfig().seed = 3
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("optim.lrr", "optim.lr"), ("optm.lr", "optim"), ("lr", "optim.lr"), ("model.batch_size", "data.batch_size")],
+)
+def test_unknown_key_suggests(key, meant):
+    with pytest.raises(ValueError, match=rf"unknown key.*Did you mean '{meant}'"):
+        override(RunConfig(), [f"{key}=1"])
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("optim.epochs=1.5", "'optim.epochs' to be of type int, got 1.5"),
+        ("optim.lr=fast", "'optim.lr' to be of type float, got 'fast'"),
+        ("model.pretrained=1", "'model.pretrained' to be of type bool, got 1"),
+        ("optim.milestones=3", "'optim.milestones' to be of type list, got 3"),
+        ("optim.milestones=[1.5]", "'optim.milestones' to be of type int, got 1.5"),
+        ("seed=true", "'seed' to be of type int, got True"),
+        ("model=gap", "'model' to be a table"),
+    ],
+)
+def test_wrong_type_names_the_key(assignment, message):
+    with pytest.raises(TypeError, match=message.replace("[", r"\[")):
+        override(RunConfig(), [assignment])
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "optim.lr=0",
+        "optim.epochs=0",
+        "optim.schedule=linear",
+        "data.batch_size=0",
+        "data.val_fraction=1.0",
+        "model.reduce=0",
+        "precision=fp8",
+        "seed=-1",
+    ],
+)
+def test_values_out_of_range(assignment):
+    with pytest.raises(ValueError, match=assignment.split("=")[0]):
+        override(RunConfig(), [assignment])
+
+
+@pytest.mark.parametrize("text", ["optim.lr", "=3"])
+def test_override_needs_key_and_equals(text):
+    with pytest.raises(ValueError, match="expected an override like"):
+        override(RunConfig(), [text])
+
+
+def test_hash_follows_what_is_computed():
+    base = RunConfig()
+    assert config_hash(base) == config_hash(from_dict(to_dict(base)))
+    assert config_hash(base) != config_hash(set_value(base, "optim.lr", 0.5))
+    assert config_hash(base) != config_hash(set_value(base, "seed", 1))
+    assert config_hash(set_value(base, "optim.lr", 1)) == config_hash(set_value(base, "optim.lr", 1.0))
+
+
+@pytest.mark.parametrize("assignment", ["device=cpu", "data.workers=3", "data.root=elsewhere"])
+def test_hash_ignores_where_it_is_computed(assignment):
+    assert config_hash(RunConfig()) == config_hash(override(RunConfig(), [assignment]))
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        load_config(tmp_path / "no.toml")
+    (tmp_path / "bad.toml").write_text("a = ")
+    with pytest.raises(ValueError, match=r"valid TOML in .*bad\.toml"):
+        load_config(tmp_path / "bad.toml")

@@ -1,0 +1,70 @@
+"""Parameter groups and schedules."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from isice.config import OptimConfig
+from isice.train.optim import create_optimizer, create_schedule, lr_factor
+
+
+def model() -> nn.Module:
+    parts = nn.Module()
+    parts.backbone = nn.Linear(2, 3)
+    parts.classifier = nn.Linear(3, 4)
+    return parts
+
+
+def test_every_trainable_parameter_is_in_one_group():
+    net = model()
+    net.backbone.bias.requires_grad_(False)
+    optimizer = create_optimizer(net, OptimConfig(lr=0.1, classifier_lr_factor=5.0, weight_decay=0.3))
+    groups = {group["name"]: group for group in optimizer.param_groups}
+    assert [p.shape for p in groups["network"]["params"]] == [net.backbone.weight.shape]
+    assert len(groups["classifier"]["params"]) == 2
+    assert groups["classifier"]["lr"] == pytest.approx(0.5)
+    assert groups["network"]["weight_decay"] == 0.3
+
+
+def test_nothing_to_train():
+    with pytest.raises(ValueError, match="trainable parameters, got none"):
+        create_optimizer(model().requires_grad_(False), OptimConfig())
+
+
+def test_cosine():
+    config = OptimConfig(schedule="cosine", epochs=11, warmup_epochs=1)
+    assert lr_factor(config, 0.5) == 0.5
+    assert lr_factor(config, 1) == 1.0
+    assert lr_factor(config, 6) == pytest.approx(0.5)
+    assert lr_factor(config, 11) == pytest.approx(0.0)
+    assert lr_factor(config, 3.5) == pytest.approx(math.cos(math.pi / 8) ** 2)
+
+
+def test_constant():
+    assert {lr_factor(OptimConfig(schedule="constant"), epoch) for epoch in (0, 10, 49)} == {1.0}
+
+
+def test_schedule_steps_all_groups():
+    config = OptimConfig(lr=0.1, classifier_lr_factor=2.0, schedule="step", milestones=(1,), gamma=0.1)
+    optimizer = create_optimizer(model(), config)
+    schedule = create_schedule(optimizer, config, steps_per_epoch=2)
+    rates = []
+    for _ in range(3):
+        rates.append([group["lr"] for group in optimizer.param_groups])
+        optimizer.step()
+        schedule.step()
+    assert torch.tensor(rates).allclose(torch.tensor([[0.1, 0.2], [0.1, 0.2], [0.01, 0.02]]))
+
+
+def test_warmup_starts_above_zero():
+    config = OptimConfig(lr=1.0, schedule="constant", warmup_epochs=1)
+    optimizer = create_optimizer(model(), config)
+    schedule = create_schedule(optimizer, config, steps_per_epoch=4)
+    rates = []
+    for _ in range(5):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert rates == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
