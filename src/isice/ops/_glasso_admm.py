@@ -33,6 +33,15 @@ def log_determinant(matrix: Tensor) -> Tensor:
     return torch.where(info == 0, value, -math.inf)
 
 
+def inverse_where_positive(matrix: Tensor, otherwise: Tensor) -> tuple[Tensor, Tensor]:
+    """Inverses by Cholesky factors, ``otherwise`` where a matrix is not positive definite; and where it is."""
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    positive = (info == 0)[:, None, None]
+    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    inverse = torch.cholesky_inverse(torch.where(positive, factor, identity))
+    return torch.where(positive, 0.5 * (inverse + inverse.mT), otherwise), positive
+
+
 def duality_gap(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> Tensor:
     """P(Z) − logdet W − D per matrix, in float64, not below zero; ∞ where Z or W is not positive definite."""
     linear = _linear_part(cov, penalty, precision)
@@ -59,10 +68,8 @@ def start(cov: Tensor, penalty: Tensor, init: Tensor | None) -> tuple[Tensor, Te
     rho = cov.new_ones(batch, 1, 1)
     if init is None:
         return torch.eye(size, dtype=cov.dtype, device=cov.device).repeat(batch, 1, 1), torch.zeros_like(cov), rho
-    factor, info = torch.linalg.cholesky_ex(init)
-    usable = (info == 0)[:, None, None]
     identity = torch.eye(size, dtype=cov.dtype, device=cov.device)
-    inverse = torch.cholesky_inverse(torch.where(usable, factor, identity))
+    inverse, usable = inverse_where_positive(init, identity)
     z = torch.where(usable, init, identity)
     u = torch.where(usable, torch.clamp(inverse - cov, -penalty, penalty), 0.0)
     norms = [torch.linalg.matrix_norm(m, keepdim=True) for m in (inverse, z)]
@@ -143,6 +150,7 @@ def _iterate(
     """One over-relaxed step; also the factor by which ρ should change to balance the relative residuals."""
     prox = prox_by_newton_schulz if newton_schulz else prox_by_eigh
     theta = prox(torch.sub(rho * (z - u), cov), rho)
+    theta = 0.5 * (theta + theta.mT)  # exactly symmetric, so that the zeros of Z are
     u = u.add_(torch.lerp(z, theta, RELAXATION))
     threshold = penalty / rho
     clipped = torch.clamp(u, -threshold, threshold)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ._glasso_admm import Solution, duality_gap, log_determinant
+from ._glasso_admm import Solution, duality_gap, inverse_where_positive, log_determinant
 
 
 def solve_on_support(
@@ -60,8 +60,8 @@ def polish(cov: Tensor, penalty: Tensor, solution: Solution, *, max_iter: int = 
     """
     theta, best = solution.precision.clone(), solution
     objective = _objective(cov, penalty, theta)
-    for _ in range(max_iter):
-        inverse = torch.cholesky_inverse(torch.linalg.cholesky_ex(theta)[0])
+    for _step in range(max_iter):
+        inverse, _ = inverse_where_positive(theta, cov)
         best = _keep_better(cov, penalty, theta, inverse, best)
         excess = inverse - cov
         sign = torch.where(theta != 0, theta.sign(), torch.where(excess.abs() > penalty, excess.sign(), 0.0))
@@ -72,7 +72,7 @@ def polish(cov: Tensor, penalty: Tensor, solution: Solution, *, max_iter: int = 
         theta, objective, moved = _line_search(cov, penalty, theta, step, sign, objective)
         if not bool((moved & (decrement > 1e-26 * cov.shape[-1])).any()):
             break
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky_ex(theta)[0])
+    inverse, _ = inverse_where_positive(theta, cov)
     return _keep_better(cov, penalty, theta, inverse, best)
 
 

@@ -1,0 +1,290 @@
+"""The solver: optimality conditions, certificates, closed forms, other implementations, hard input."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.covariance import graphical_lasso as sklearn_graphical_lasso
+
+from isice.ops._glasso_op import graphical_lasso_op
+from isice.ops.graphical_lasso import (
+    GraphicalLassoResult,
+    NotConvergedWarning,
+    graphical_lasso,
+    graphical_lasso_path,
+    graphical_lasso_reference,
+    sparsity_max,
+)
+
+
+def sample_cov(size, samples, *, batch=(), seed=0, relu=False, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(*batch, size, samples, generator=generator, dtype=torch.float64)
+    mixing = torch.eye(size, dtype=torch.float64) + 0.5 * torch.randn(size, size, generator=generator).double() / 2
+    x = mixing @ x
+    x = x.relu() if relu else x
+    x = x - x.mean(-1, keepdim=True)
+    return (x @ x.mT / samples).to(dtype)
+
+
+def off_diagonal(size):
+    return ~torch.eye(size, dtype=torch.bool)
+
+
+def kkt_residual(cov, penalty, precision):
+    """Largest violation of the optimality conditions; ``penalty`` is the full Λ, diagonal included."""
+    slack = torch.linalg.inv(precision) - cov
+    on = (slack - penalty * precision.sign()).abs()
+    off = (slack.abs() - penalty).clamp(min=0)
+    return float(torch.where(precision != 0, on, off).max())
+
+
+def off_penalty(size, sparsity):
+    return sparsity * off_diagonal(size).double()
+
+
+@pytest.mark.parametrize("sparsity", [0.3, 0.05, 0.01])
+@pytest.mark.parametrize(("samples", "relu"), [(60, False), (5, True)])
+def test_optimality_conditions_hold_to_rounding_on_request(sparsity, samples, relu):
+    cov = sample_cov(12, samples, batch=(3,), relu=relu)
+    result = graphical_lasso(cov, sparsity, tol=1e-12)
+    for matrix, precision in zip(cov, result.precision, strict=True):
+        assert kkt_residual(matrix, off_penalty(12, sparsity), precision) < 1e-8 * float(matrix.abs().max())
+    assert bool((result.gap >= 0).all())
+    assert bool((result.gap <= 12e-12).all())
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-5, 1e-7])
+def test_gap_bounds_the_true_suboptimality(tol):
+    cov = sample_cov(10, 40, batch=(4,))
+    rough, exact = graphical_lasso(cov, 0.1, tol=tol), graphical_lasso(cov, 0.1, tol=1e-13)
+
+    def objective(precision):
+        penalty = 0.1 * (precision.abs() * off_diagonal(10)).sum((-2, -1))
+        return (cov * precision).sum((-2, -1)) + penalty - torch.logdet(precision)
+
+    error = objective(rough.precision) - objective(exact.precision)
+    assert bool((error >= -1e-12).all())
+    assert bool((error <= rough.gap + 1e-12).all())
+    assert bool((rough.gap <= tol * 10).all())
+
+
+@pytest.mark.parametrize("penalize_diagonal", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_agrees_with_the_reference(penalize_diagonal, weighted):
+    cov = sample_cov(8, 60, seed=3)
+    weights = torch.rand(8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    weights = weights + weights.T if weighted else None
+    expected = graphical_lasso_reference(cov, 0.1, weights=weights, penalize_diagonal=penalize_diagonal)
+    result = graphical_lasso(cov, 0.1, weights=weights, penalize_diagonal=penalize_diagonal, tol=1e-12)
+    torch.testing.assert_close(result.precision, expected, rtol=1e-6, atol=1e-7)
+    assert torch.equal(result.precision != 0, expected != 0)
+
+
+@pytest.mark.parametrize("sparsity", [0.02, 0.2])
+def test_agrees_with_scikit_learn_at_tight_tolerance(sparsity):
+    cov = sample_cov(15, 100, seed=5)
+    _, expected = sklearn_graphical_lasso(cov.numpy(), sparsity, tol=1e-10, enet_tol=1e-12, max_iter=2000)
+    precision = graphical_lasso(cov, sparsity, tol=1e-11).precision
+    np.testing.assert_allclose(precision.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_no_penalty_gives_the_inverse():
+    cov = sample_cov(6, 50, batch=(2,))
+    result = graphical_lasso(cov, 0.0)
+    torch.testing.assert_close(result.precision, torch.linalg.inv(cov))
+    assert float(result.gap.max()) < 1e-10
+
+
+def test_from_sparsity_max_on_the_precision_is_diagonal_and_just_below_it_is_not():
+    cov = sample_cov(9, 30, batch=(3,))
+    largest = sparsity_max(cov)
+    above = graphical_lasso(cov, largest)
+    torch.testing.assert_close(above.precision, torch.diag_embed(1 / cov.diagonal(dim1=-2, dim2=-1)))
+    assert float(above.gap.max()) == 0.0
+    below = graphical_lasso(cov, 0.98 * largest, tol=1e-9).precision
+    assert bool(((below != 0) & off_diagonal(9)).flatten(1).any(1).all())
+
+
+def test_two_variables_have_a_closed_form():
+    cov = torch.tensor([[2.0, -0.9], [-0.9, 1.0]], dtype=torch.float64)
+    expected = torch.linalg.inv(torch.tensor([[2.0, -0.6], [-0.6, 1.0]], dtype=torch.float64))
+    torch.testing.assert_close(graphical_lasso(cov, 0.3, tol=1e-13).precision, expected)
+
+
+def test_penalized_diagonal_equals_a_ridge_on_the_covariance():
+    cov = sample_cov(10, 8)
+    with_diagonal = graphical_lasso(cov, 0.1, penalize_diagonal=True, tol=1e-12).precision
+    ridge = graphical_lasso(cov + 0.1 * torch.eye(10, dtype=cov.dtype), 0.1, tol=1e-12).precision
+    torch.testing.assert_close(with_diagonal, ridge)
+
+
+def test_permuting_the_variables_permutes_the_result():
+    cov, order = sample_cov(12, 20), torch.randperm(12, generator=torch.Generator().manual_seed(2))
+    plain = graphical_lasso(cov, 0.1, tol=1e-12).precision
+    permuted = graphical_lasso(cov[order][:, order], 0.1, tol=1e-12).precision
+    torch.testing.assert_close(permuted, plain[order][:, order], rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("scale", ["correlation", "trace"])
+def test_scales_are_units_of_the_penalty(scale):
+    cov = sample_cov(7, 40)
+    deviation = cov.diagonal().sqrt()
+    if scale == "correlation":
+        unit = torch.outer(deviation, deviation)
+    else:
+        unit = torch.full_like(cov, float(cov.trace()))
+    expected = graphical_lasso_reference(cov, 0.02, weights=unit)
+    result = graphical_lasso(cov, 0.02, scale=scale, tol=1e-12)
+    torch.testing.assert_close(result.precision, expected, rtol=1e-6, atol=1e-7)
+    below_one = sparsity_max(cov, scale=scale)
+    torch.testing.assert_close(below_one, (cov.abs() / unit)[off_diagonal(7)].max())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_precision_and_covariance_are_mutual_inverses(dtype):
+    cov = sample_cov(20, 10, batch=(2, 3), relu=True, dtype=dtype)
+    result = graphical_lasso(cov, 0.05, scale="correlation")
+    product = result.precision @ result.covariance
+    bound = 1e-3 if dtype == torch.float32 else 1e-9
+    assert float((product - torch.eye(20, dtype=dtype)).abs().max()) < bound
+    assert result.precision.dtype == dtype
+    assert result.gap.shape == result.n_iter.shape == (2, 3)
+    assert torch.equal(result.precision, result.precision.mT)
+
+
+def test_a_batch_gives_what_its_members_give():
+    cov = torch.stack([sample_cov(10, n, seed=n) for n in (6, 12, 80)])
+    sparsity = torch.tensor([0.3, 0.05, 0.01], dtype=torch.float64)
+    batch = graphical_lasso(cov, sparsity)
+    for place in range(3):
+        alone = graphical_lasso(cov[place], sparsity[place])
+        torch.testing.assert_close(batch.precision[place], alone.precision, rtol=1e-9, atol=1e-10)
+        assert batch.n_iter[place] == alone.n_iter
+    assert len(set(batch.n_iter.tolist())) > 1
+
+
+def test_newton_schulz_steps_give_the_same_solution():
+    cov = sample_cov(40, 20, batch=(2,), relu=True)
+    correlation = cov / torch.sqrt(cov.diagonal(dim1=1, dim2=2)[:, :, None] * cov.diagonal(dim1=1, dim2=2)[:, None])
+    penalty = torch.tensor([0.1, 0.02], dtype=torch.float64)[:, None, None]
+    by_eigh = graphical_lasso_op(correlation, penalty, False, 1e-7, 500, None, "eigh")
+    by_products = graphical_lasso_op(correlation, penalty, False, 1e-7, 500, None, "newton_schulz")
+    torch.testing.assert_close(by_products[0], by_eigh[0], rtol=1e-6, atol=1e-8)
+    assert torch.equal(by_products[3], by_eigh[3])
+    single = graphical_lasso_op(correlation.float(), penalty.float(), False, 1e-4, 500, None, "newton_schulz")
+    assert bool((single[2] <= 1e-4 * 40).all())
+
+
+def test_blocks_are_solved_apart_and_join_exactly():
+    parts = [sample_cov(size, 30, seed=size) for size in (5, 1, 3, 7)]
+    cov = torch.block_diag(*parts)
+    order = torch.randperm(16, generator=torch.Generator().manual_seed(0))
+    result = graphical_lasso(cov[order][:, order], 0.05, tol=1e-12)
+    inverse_order = torch.argsort(order)
+    whole = result.precision[inverse_order][:, inverse_order]
+    expected = torch.block_diag(*(graphical_lasso_reference(part, 0.05) for part in parts))
+    torch.testing.assert_close(whole, expected, rtol=1e-6, atol=1e-7)
+    assert torch.equal(whole != 0, expected != 0)
+
+
+def test_badly_scaled_variables_change_only_the_units():
+    cov = sample_cov(8, 30)
+    units = torch.logspace(-5, 5, 8, dtype=torch.float64)
+    plain = graphical_lasso(cov, 0.1, scale="correlation", tol=1e-12)
+    scaled = graphical_lasso(cov * torch.outer(units, units), 0.1, scale="correlation", tol=1e-12)
+    torch.testing.assert_close(scaled.precision * torch.outer(units, units), plain.precision, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["rank one", "duplicates", "single variable"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_degenerate_matrices_are_solved(kind, dtype):
+    if kind == "rank one":
+        vector = torch.linspace(1, 2, 12, dtype=dtype)
+        cov = torch.outer(vector, vector)
+    elif kind == "duplicates":
+        cov = sample_cov(6, 30, dtype=dtype).repeat(2, 2)
+    else:
+        cov = torch.tensor([[3.0]], dtype=dtype)
+    result = graphical_lasso(cov, 0.05)
+    assert float(result.gap) <= 1e-4 * cov.shape[-1]
+    assert bool(torch.linalg.cholesky_ex(result.precision).info == 0)
+
+
+def test_warm_start_needs_fewer_iterations_and_ends_at_the_same_place():
+    cov = sample_cov(20, 12, relu=True)
+    cold = graphical_lasso(cov, 0.02, tol=1e-8)
+    near = graphical_lasso(cov, 0.021, tol=1e-8)
+    warm = graphical_lasso(cov, 0.02, tol=1e-8, init=near)
+    assert int(warm.n_iter) < int(cold.n_iter)
+    torch.testing.assert_close(warm.precision, cold.precision, rtol=1e-2, atol=1e-3)
+
+
+def test_path_keeps_the_order_of_the_grid():
+    cov = sample_cov(8, 20, batch=(2,))
+    grid = [0.05, 0.4, 0.1]
+    path = graphical_lasso_path(cov, grid, tol=1e-10)
+    assert isinstance(path, GraphicalLassoResult)
+    for place, sparsity in enumerate(grid):
+        single = graphical_lasso(cov, sparsity, tol=1e-10).precision
+        torch.testing.assert_close(path.precision[place], single, rtol=1e-5, atol=1e-6)
+
+
+def test_running_short_warns_with_the_gap():
+    cov = sample_cov(15, 5, seed=1)
+    with pytest.warns(NotConvergedWarning, match=r"1 of 1 matrices did not converge in 2 iterations; .* gap is"):
+        result = graphical_lasso(cov, 0.001, max_iter=2)
+    assert float(result.gap) > 1e-4 * 15
+
+
+def test_unbounded_problems_are_reported_not_solved():
+    cov = torch.ones(2, 2, dtype=torch.float64)
+    weights = torch.eye(2, dtype=torch.float64)
+    with pytest.warns(NotConvergedWarning, match="no positive definite dual point"):
+        result = graphical_lasso(cov, 0.1, weights=weights, max_iter=20)
+    assert math.isinf(float(result.gap))
+
+
+@pytest.mark.parametrize(
+    ("cov", "options", "message"),
+    [
+        (torch.ones(3, 4), {}, r"expected square matrices"),
+        (torch.full((2, 2), math.nan), {}, "expected finite"),
+        (torch.tensor([[1.0, 0.5], [0.1, 1.0]]), {}, "expected symmetric"),
+        (torch.diag(torch.tensor([1.0, 0.0])), {}, "no minimum; drop constant variables"),
+        (torch.ones(2, 2), {"sparsity": 0.0}, "use a sparsity above 0"),
+        (torch.eye(2), {"sparsity": -1.0}, "expected sparsity ≥ 0"),
+        (torch.eye(2), {"scale": "trase"}, "Did you mean 'trace'"),
+        (torch.eye(2), {"tol": 0.0}, "expected a finite tol > 0"),
+        (torch.eye(2), {"weights": torch.ones(3, 3)}, "expected weights"),
+        (torch.eye(2), {"init": torch.eye(3)}, "expected init of size 2"),
+    ],
+)
+def test_input_that_cannot_be_solved_is_refused_with_a_reason(cov, options, message):
+    with pytest.raises(ValueError, match=message):
+        graphical_lasso(cov, options.pop("sparsity", 0.1), **options)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    size=st.integers(1, 12),
+    samples=st.integers(2, 30),
+    sparsity=st.floats(0.01, 1.5),
+    seed=st.integers(0, 10_000),
+    relu=st.booleans(),
+    magnitude=st.floats(-4, 4),
+)
+def test_random_matrices_are_certified_and_optimal(size, samples, sparsity, seed, relu, magnitude):
+    cov = sample_cov(size, samples, seed=seed, relu=relu) + 1e-3 * torch.eye(size, dtype=torch.float64)
+    cov = cov * 10**magnitude
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = graphical_lasso(cov, sparsity, scale="correlation", tol=1e-11)
+    deviation = cov.diagonal().sqrt()
+    unit = torch.outer(deviation, deviation)
+    assert 0 <= float(result.gap) <= 1e-11 * size
+    assert kkt_residual(cov / unit, off_penalty(size, sparsity), result.precision * unit) < 1e-5

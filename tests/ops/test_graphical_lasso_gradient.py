@@ -1,0 +1,102 @@
+"""The implicit gradient: finite differences, every input, compile and export of the operator."""
+
+import functools
+
+import pytest
+import torch
+
+from isice.ops.graphical_lasso import graphical_lasso
+
+
+def spd(size, samples, *, batch=(), seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(*batch, size, samples, generator=generator, dtype=torch.float64)
+    return x @ x.mT / samples
+
+
+def solve(cov, sparsity, weights=None, **options):
+    return graphical_lasso(cov, sparsity, weights=weights, tol=1e-12, **options)
+
+
+def _precision(cov, sparsity, **options):
+    return solve(cov, sparsity, **options).precision
+
+
+@pytest.mark.parametrize(
+    ("samples", "options"),
+    [(40, {}), (4, {}), (40, {"penalize_diagonal": True}), (4, {"scale": "correlation"}), (40, {"scale": "trace"})],
+)
+def test_gradcheck_to_covariance_and_sparsity(samples, options):
+    cov = spd(5, samples, batch=(2,)).requires_grad_()
+    sparsity = torch.tensor([0.08, 0.15], dtype=torch.float64) / (5 if options.get("scale") == "trace" else 1)
+    sparsity.requires_grad_()
+    precision = solve(cov, sparsity, **options).precision
+    zeros = int((precision == 0).sum())
+    assert 0 < zeros < precision.numel()
+    function = functools.partial(_precision, **options)
+    assert torch.autograd.gradcheck(function, (cov, sparsity), atol=1e-5, rtol=1e-4, fast_mode=samples == 4)
+
+
+def test_gradcheck_to_weights_and_one_sparsity_for_all():
+    cov = spd(5, 30, batch=(2,), seed=1)
+    generator = torch.Generator().manual_seed(2)
+    weights = (0.5 + torch.rand(5, 5, generator=generator, dtype=torch.float64)).requires_grad_()
+    sparsity = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda s, w: solve(cov, s, w).precision, (sparsity, weights), atol=1e-5, rtol=1e-4)
+
+
+def test_gradient_through_the_covariance_of_the_result():
+    cov = spd(5, 30, seed=4).requires_grad_()
+    assert torch.autograd.gradcheck(lambda c: solve(c, 0.1).covariance, (cov,), atol=1e-5, rtol=1e-4)
+
+
+def test_bad_units_do_not_spoil_the_gradient():
+    cov, units = spd(6, 20, seed=5), torch.logspace(-3, 3, 6, dtype=torch.float64)
+    outer = torch.outer(units, units)
+    plain, scaled = cov.clone().requires_grad_(), (cov * outer).requires_grad_()
+    target = torch.randn(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    (solve(plain, 0.1, scale="correlation").precision * target).sum().backward()
+    (solve(scaled, 0.1, scale="correlation").precision * outer * target).sum().backward()
+    torch.testing.assert_close(scaled.grad * outer, plain.grad, rtol=1e-6, atol=1e-8)
+
+
+def test_float32_gradient_is_near_the_float64_one():
+    cov = spd(20, 60, seed=6)
+    target = torch.randn(20, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    grads = []
+    for dtype in (torch.float32, torch.float64):
+        leaf = cov.to(dtype).requires_grad_()
+        (graphical_lasso(leaf, 0.1, tol=1e-9).precision * target.to(dtype)).sum().backward()
+        grads.append(leaf.grad.double())
+    assert float((grads[0] - grads[1]).norm() / grads[1].norm()) < 1e-3
+
+
+def test_second_derivative_is_a_clear_error():
+    cov = spd(4, 20).requires_grad_()
+    (grad,) = torch.autograd.grad(graphical_lasso(cov, 0.05).precision.sum(), cov, create_graph=True)
+    with pytest.raises(RuntimeError, match="expected a first derivative"):
+        grad.sum().backward()
+
+
+def test_certificate_and_iterations_carry_no_gradient():
+    result = graphical_lasso(spd(4, 20).requires_grad_(), 0.05)
+    assert result.precision.requires_grad
+    assert not result.gap.requires_grad
+    assert not result.n_iter.requires_grad
+
+
+def test_the_operator_keeps_the_rules_of_custom_operators():
+    from isice.ops._glasso_op import graphical_lasso_op
+
+    cov = spd(5, 20, batch=(2,)).requires_grad_()
+    penalty = torch.full((2, 1, 1), 0.1, dtype=torch.float64, requires_grad=True)
+    torch.library.opcheck(graphical_lasso_op, (cov, penalty, False, 1e-10, 100, None, "auto"))
+
+
+def test_compiles_without_graph_breaks():
+    cov = spd(5, 20, batch=(3,))
+    compiled = torch.compile(lambda c: graphical_lasso(c, 0.1).precision, fullgraph=True, backend="aot_eager")
+    leaf, eager_leaf = cov.clone().requires_grad_(), cov.clone().requires_grad_()
+    compiled(leaf).square().sum().backward()
+    graphical_lasso(eager_leaf, 0.1).precision.square().sum().backward()
+    torch.testing.assert_close(leaf.grad, eager_leaf.grad)
