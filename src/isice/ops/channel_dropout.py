@@ -26,8 +26,9 @@ def channel_attention(x: Tensor, kernel: Tensor) -> Tensor:
         >>> channel_attention(torch.ones(2, 8, 7, 7), torch.zeros(3))[0, 0]
         tensor(0.1250)
     """
-    means = x.mean(dim=(-2, -1)).unsqueeze(1)
-    return torch.softmax(functional.conv1d(means, kernel[None, None], padding=len(kernel) // 2).squeeze(1), dim=-1)
+    taps = len(kernel)
+    windows = functional.pad(x.mean(dim=(-2, -1)), (taps // 2, taps // 2)).unfold(-1, taps, 1)
+    return torch.softmax((windows * kernel).sum(dim=-1), dim=-1)
 
 
 @full_precision

@@ -7,12 +7,18 @@ from torch import Tensor
 
 from .._checks import check_floating, check_int
 from ._precision import full_precision
+from .product import product
 
 
 def _check_codebook(who: str, x: Tensor, weight: Tensor, *words: Tensor) -> None:
-    if x.ndim < 2 or weight.ndim != 2 or x.shape[-2] != weight.shape[-1] or any(w.shape != weight.shape for w in words):
+    if (
+        x.ndim not in (2, 3)
+        or weight.ndim != 2
+        or x.shape[-2] != weight.shape[-1]
+        or any(w.shape != weight.shape for w in words)
+    ):
         shapes = ", ".join(str(tuple(t.shape)) for t in (x, weight, *words))
-        raise ValueError(f"{who}: expected descriptors (..., C, N) and words (K, C), got {shapes}.")
+        raise ValueError(f"{who}: expected descriptors (B, C, N) and words (K, C), got {shapes}.")
 
 
 @full_precision
@@ -20,19 +26,19 @@ def soft_assignment(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Te
     """Shares of the words in each descriptor, softmax_k(w_kᵀx + b_k).
 
     Args:
-        x: Descriptors (..., C, N).
+        x: Descriptors (B, C, N).
         weight: One direction per word (K, C).
         bias: One offset per word (K,).
 
     Returns:
-        Shares (..., K, N), each column sums to one.
+        Shares (B, K, N), each column sums to one.
 
     Example:
         >>> soft_assignment(torch.rand(2, 8, 49), torch.rand(4, 8)).shape
         torch.Size([2, 4, 49])
     """
     _check_codebook("soft_assignment", x, weight)
-    scores = weight @ x
+    scores = product(weight, x)
     return torch.softmax(scores if bias is None else scores + bias[:, None], dim=-2)
 
 
@@ -43,13 +49,13 @@ def vlad(x: Tensor, centres: Tensor, weight: Tensor, bias: Tensor | None = None)
     Written as two products, so that no (K, C, N) tensor of residuals is formed.
 
     Args:
-        x: Descriptors (..., C, N).
+        x: Descriptors (B, C, N).
         centres: Centres (K, C).
         weight: Assignment directions (K, C).
         bias: Assignment offsets (K,).
 
     Returns:
-        Residual sums (..., K, C).
+        Residual sums (B, K, C).
 
     Example:
         >>> vlad(torch.rand(2, 8, 49), torch.rand(4, 8), torch.rand(4, 8)).shape
@@ -57,7 +63,7 @@ def vlad(x: Tensor, centres: Tensor, weight: Tensor, bias: Tensor | None = None)
     """
     _check_codebook("vlad", x, weight, centres)
     share = soft_assignment(x, weight, bias)
-    return share @ x.mT - share.sum(dim=-1, keepdim=True) * centres
+    return product(share, x.mT) - share.sum(dim=-1, keepdim=True) * centres
 
 
 @full_precision
@@ -68,14 +74,14 @@ def fisher_vector(x: Tensor, means: Tensor, log_scales: Tensor, weight: Tensor, 
     (1/N) Σ_t γ_k (u² − 1)/√2.
 
     Args:
-        x: Descriptors (..., C, N).
+        x: Descriptors (B, C, N).
         means: Component means μ (K, C).
         log_scales: Logarithms of the standard deviations, log σ (K, C).
         weight: Assignment directions (K, C).
         bias: Assignment offsets (K,).
 
     Returns:
-        First-order then second-order statistics (..., 2, K, C).
+        First-order then second-order statistics (B, 2, K, C).
 
     Example:
         >>> fisher_vector(torch.rand(2, 8, 49), torch.rand(4, 8), torch.zeros(4, 8), torch.rand(4, 8)).shape
@@ -86,7 +92,7 @@ def fisher_vector(x: Tensor, means: Tensor, log_scales: Tensor, weight: Tensor, 
     # The sums Σγ(x−μ)² are expanded around the mean of all components, so that a common offset costs no digits.
     origin = means.mean(dim=0)
     x, means = x - origin[:, None], means - origin
-    mass, first, second = share.sum(dim=-1, keepdim=True), share @ x.mT, share @ (x * x).mT
+    mass, first, second = share.sum(dim=-1, keepdim=True), product(share, x.mT), product(share, (x * x).mT)
     precision = torch.exp(-log_scales)
     order1 = (first - mass * means) * precision
     order2 = ((second - 2 * means * first + mass * means**2) * precision**2 - mass) / math.sqrt(2)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ._precision import full_precision
+from .product import product
 
 
 @full_precision
@@ -29,7 +30,7 @@ def squared_distances(x: Tensor) -> Tensor:
     x = x.flatten(-2) if x.ndim > 3 else x
     # Distances ignore what the channels share; removing it first keeps the digits of ‖f‖² − 2f·g + ‖g‖².
     x = x - x.mean(dim=-2, keepdim=True)
-    gram = x @ x.mT / x.shape[-1]
+    gram = product(x, x.mT) / x.shape[-1]
     norms = gram.diagonal(dim1=-2, dim2=-1)
     off_diagonal = 1 - torch.eye(gram.shape[-1], dtype=x.dtype, device=x.device)
     return (norms[..., :, None] + norms[..., None, :] - 2 * gram).clamp_min(0) * off_diagonal

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from .._checks import check_square
 from ._precision import full_precision
+from .product import product
 
 
 @full_precision
@@ -28,7 +29,7 @@ def second_moment(x: Tensor) -> Tensor:
             f"got {tuple(x.shape)}."
         )
     x = x.flatten(-2) if x.ndim > 3 else x
-    return x @ x.mT / x.shape[-1]
+    return product(x, x.mT) / x.shape[-1]
 
 
 @full_precision
@@ -36,11 +37,11 @@ def quadratic_forms(matrix: Tensor, weight: Tensor) -> Tensor:
     """Parametric vectorization z_k = w_kᵀ A w_k (SMSO).
 
     Args:
-        matrix: Symmetric matrices A (..., D, D).
+        matrix: Symmetric matrices A (B, D, D).
         weight: Directions w, the columns of (D, K).
 
     Returns:
-        Vectors (..., K).
+        Vectors (B, K).
 
     Example:
         >>> quadratic_forms(torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([[1.0, 1.0], [0.0, 1.0]]))
@@ -49,4 +50,4 @@ def quadratic_forms(matrix: Tensor, weight: Tensor) -> Tensor:
     check_square("quadratic_forms", matrix)
     if weight.ndim != 2 or weight.shape[0] != matrix.shape[-1]:
         raise ValueError(f"quadratic_forms: expected weight ({matrix.shape[-1]}, K), got {tuple(weight.shape)}.")
-    return torch.sum((matrix @ weight) * weight, dim=-2)
+    return torch.sum(product(matrix, weight) * weight, dim=-2)

@@ -21,6 +21,7 @@ class NetVLAD(Pooling):
         in_channels: Channels C of the feature map.
         n_clusters: Centres K.
         alpha: Sharpness α of the first assignment; :meth:`init_from` computes it. The default is ours.
+        eps: Added to squared lengths of descriptors and of each V_k; empty positions and words keep bounded gradients.
         seed: Seed of the first centres.
 
     Example:
@@ -31,11 +32,14 @@ class NetVLAD(Pooling):
 
     reference = "Arandjelović et al.: NetVLAD: CNN Architecture for Weakly Supervised Place Recognition, CVPR 2016"
 
-    def __init__(self, in_channels: int, *, n_clusters: int = 64, alpha: float = 100.0, seed: int = 0) -> None:
+    def __init__(
+        self, in_channels: int, *, n_clusters: int = 64, alpha: float = 100.0, eps: float = 1e-6, seed: int = 0
+    ) -> None:
         super().__init__(in_channels)
         check_int(type(self).name, "n_clusters", n_clusters, minimum=1)
         check_number(type(self).name, "alpha", alpha, strict=True)
-        self.n_clusters, self.alpha, self.seed = n_clusters, alpha, seed
+        check_number(type(self).name, "eps", eps, strict=True)
+        self.n_clusters, self.alpha, self.eps, self.seed = n_clusters, alpha, eps, seed
         self.out_features = n_clusters * in_channels
         noise = torch.randn(n_clusters, in_channels, generator=torch.Generator().manual_seed(seed))
         self.centres = nn.Parameter(l2_normalize(noise))
@@ -51,6 +55,6 @@ class NetVLAD(Pooling):
         self.weight.copy_(assignment_sharpness(descriptors, directions) * directions)
 
     def pool(self, x: Tensor) -> Tensor:
-        descriptors = l2_normalize(x.flatten(2), dim=1)
+        descriptors = l2_normalize(x.flatten(2), dim=1, eps=self.eps)
         residuals = vlad(descriptors, self.centres.to(x.dtype), self.weight.to(x.dtype))
-        return l2_normalize(l2_normalize(residuals).flatten(1))
+        return l2_normalize(l2_normalize(residuals, eps=self.eps).flatten(1))
