@@ -134,10 +134,7 @@ def test_permuting_the_variables_permutes_the_result():
 def test_scales_are_units_of_the_penalty(scale):
     cov = sample_cov(7, 40)
     deviation = cov.diagonal().sqrt()
-    if scale == "correlation":
-        unit = torch.outer(deviation, deviation)
-    else:
-        unit = torch.full_like(cov, float(cov.trace()))
+    unit = torch.outer(deviation, deviation) if scale == "correlation" else cov.trace().expand(7, 7)
     expected = graphical_lasso_reference(cov, 0.02, weights=unit)
     result = graphical_lasso(cov, 0.02, scale=scale, tol=1e-12)
     torch.testing.assert_close(result.precision, expected, rtol=1e-6, atol=1e-7)

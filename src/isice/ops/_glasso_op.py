@@ -49,7 +49,7 @@ def graphical_lasso_op(
 
 
 @graphical_lasso_op.register_fake
-def _(cov, penalty, penalize_diagonal, tol, max_iter, init, root):  # type: ignore[no-untyped-def]
+def _(cov, penalty, penalize_diagonal, tol, max_iter, init, root):
     shape = cov.shape[0]
     matrix = torch.empty_like(cov, memory_format=torch.contiguous_format)
     return matrix, torch.empty_like(matrix), cov.new_empty(shape), cov.new_empty(shape, dtype=torch.int64)
@@ -88,6 +88,8 @@ def _solve_by_blocks(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Solves each connected component on its own; most matrices have one, and then nothing is copied."""
     batch, size, _ = cov.shape
+    if batch == 0:
+        return cov.clone(), cov.clone(), cov.new_zeros(0, dtype=torch.float64), cov.new_zeros(0, dtype=torch.int64)
     labels = component_labels(cov, penalty)
     if not bool(labels.any()):
         bound = torch.full((batch,), tol * size, dtype=torch.float64, device=cov.device)
@@ -99,7 +101,7 @@ def _solve_by_blocks(
     for blocks in blocks_by_size(labels):
         first = None if init is None else blocks.gather(init, 1.0)
         parts = _solve_connected(
-            blocks.gather(cov, 1.0), blocks.gather(penalty, 0.0), tol * blocks.count, max_iter, first, by_products
+            blocks.gather(cov, 1.0), blocks.gather(penalty, 0.0), tol * blocks.n_real, max_iter, first, by_products
         )
         blocks.scatter_(precision, parts[0])
         blocks.scatter_(covariance, parts[1])
@@ -197,7 +199,7 @@ def graphical_lasso_backward_op(grad: Tensor, precision: Tensor, covariance: Ten
 
 
 @graphical_lasso_backward_op.register_fake
-def _(grad, precision, covariance):  # type: ignore[no-untyped-def]
+def _(grad, precision, covariance):
     return torch.empty_like(precision, memory_format=torch.contiguous_format)
 
 

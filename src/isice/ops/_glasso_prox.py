@@ -51,7 +51,8 @@ def _scaled_square_root(y: Tensor, lower: Tensor) -> Tensor:
     return y
 
 
-def _raise_lower(lower, alpha):  # type: ignore[no-untyped-def]  # the same line serves tensors and floats
+def _raise_lower(lower, alpha):
+    """Where a step takes the smallest eigenvalue's root; the same line serves tensors and floats."""
     return 0.5 * alpha * lower * (3 - alpha * alpha * lower * lower)
 
 

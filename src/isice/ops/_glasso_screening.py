@@ -12,13 +12,13 @@ class Blocks(NamedTuple):
 
     owner: Tensor
     variables: Tensor
-    count: Tensor
+    n_real: Tensor
 
     @property
     def padding(self) -> Tensor:
         """Where a place (K, M) holds no variable."""
         places = torch.arange(self.variables.shape[1], device=self.variables.device)
-        return places >= self.count[:, None]
+        return places >= self.n_real[:, None]
 
     def gather(self, matrix: Tensor, diagonal: float) -> Tensor:
         """Cuts the blocks (K, M, M) out of (B, D, D); padded variables get ``diagonal`` and are linked to nothing."""
