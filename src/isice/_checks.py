@@ -1,11 +1,14 @@
-"""The wording of errors: *who: expected, got; what to do*. One place, so that every failure reads alike."""
+"""The wording of errors: *who: expected, got; what to do*. One place, so that every failure reads alike.
+
+Torch is imported where a tensor is checked, so that configurations and reports can use this file without loading it.
+"""
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    import torch
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
@@ -40,6 +43,8 @@ def check_number(who: str, name: str, value: Any, *, minimum: float = 0.0, stric
 
 def check_floating(who: str, tensor: Any) -> None:
     """Raises TypeError unless ``tensor`` is a floating-point tensor."""
+    from torch import Tensor
+
     if not isinstance(tensor, Tensor):
         raise TypeError(
             f"{who}: expected a torch.Tensor, got {type(tensor).__name__}; convert it with torch.as_tensor()."
@@ -73,6 +78,8 @@ def check_feature_map(who: str, x: Any, channels: int | None = None) -> None:
         )
 
 
-def is_half(dtype: torch.dtype) -> bool:
+def is_half(dtype: "torch.dtype") -> bool:
     """True for the 16-bit floating types, in which no operation of this package computes."""
+    import torch
+
     return dtype in (torch.float16, torch.bfloat16)

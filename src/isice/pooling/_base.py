@@ -63,12 +63,14 @@ class Pooling(nn.Module):
     def option_defaults(cls) -> dict[str, Any]:
         """The layer's options with their defaults; ``**options`` in a signature stands for those of the parent."""
         defaults: dict[str, Any] = {}
-        for parameter in inspect.signature(cls.__init__).parameters.values():
-            if parameter.kind is parameter.KEYWORD_ONLY and parameter.name != "num_classes":
-                defaults[parameter.name] = parameter.default
-            elif parameter.kind is parameter.VAR_KEYWORD:
-                parent = super(cls, cls)
-                defaults = {**parent.option_defaults(), **defaults}
+        for owner in cls.__mro__:
+            if "__init__" not in vars(owner):
+                continue
+            parameters = inspect.signature(vars(owner)["__init__"]).parameters.values()
+            own = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "num_classes"}
+            defaults = {**own, **defaults}
+            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+                break
         return defaults
 
     @property

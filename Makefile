@@ -1,0 +1,48 @@
+# Every target sets itself up: a virtual environment in .venv, pinned by constraints.txt, installed once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+OUT ?= runs/demo
+PYTEST_WORKERS ?= 2
+
+.PHONY: demo test check bench docs setup clean help
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo   train and compare pooling heads on an embedded data set; table and report in $(OUT)"
+	@echo "make test   run the tests"
+	@echo "make check  format, lint, types, layout"
+	@echo "make bench  measure the operations and heads on this machine"
+	@echo "make docs   rebuild the generated pages and the gallery"
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "isice: expected Python >= 3.11, got $$($(PYTHON) --version 2>&1); set PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) (once; PyTorch is large, this takes a few minutes) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@touch $(READY)
+
+demo: $(READY)
+	$(BIN)/isice run demo --out $(OUT)
+
+test: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS)
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_layout.py
+
+bench: $(READY)
+	$(BIN)/python benchmarks/run.py
+
+docs: $(READY)
+	$(BIN)/python docs/build.py
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
