@@ -117,7 +117,7 @@ def test_hash_follows_what_is_computed():
     assert config_hash(set_value(base, "optim.lr", 1)) == config_hash(set_value(base, "optim.lr", 1.0))
 
 
-@pytest.mark.parametrize("assignment", ["device=cpu", "data.workers=3", "data.root=elsewhere"])
+@pytest.mark.parametrize("assignment", ["device=cpu", "threads=1", "data.workers=3", "data.root=elsewhere"])
 def test_hash_ignores_where_it_is_computed(assignment):
     assert config_hash(RunConfig()) == config_hash(override(RunConfig(), [assignment]))
 

@@ -99,10 +99,13 @@ class RunConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
     seed: int = 0
     device: str = field(default="auto", metadata=_WHERE)
+    threads: int | None = field(default=None, metadata=_WHERE)
     precision: str = "fp32"
 
     def __post_init__(self) -> None:
         check_int("config", "seed", self.seed, minimum=0)
+        if self.threads is not None:
+            check_int("config", "threads", self.threads, minimum=1)
         check_choice("config", "precision", self.precision, ("fp32", "bf16"))
 
 
@@ -173,7 +176,7 @@ def set_value(config: RunConfig, key: str, value: Any) -> RunConfig:
 def config_hash(config: RunConfig) -> str:
     """Twelve hexadecimal digits that are equal for equal runs, wherever they are computed.
 
-    Data root, worker count and device are left out: they say where a run computes, not what.
+    Data root, workers, device and threads are left out: they say where a run computes, not what.
     """
     text = json.dumps(_hashed(config), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -21,6 +21,7 @@ TINY = override(
         "optim.lr=0.01",
         "optim.schedule=cosine",
         "device=cpu",
+        "threads=1",
     ],
 )
 
@@ -123,6 +124,20 @@ def test_interrupted_run_leaves_no_record(tmp_path):
 def test_bf16_trains(tmp_path):
     record = train_run(override(TINY, ["precision=bf16", "optim.epochs=1"]), tmp_path)
     assert np.isfinite(record["epochs"][0]["train_loss"])
+
+
+def test_threads_are_set_for_the_run_only(tmp_path):
+    before, seen = torch.get_num_threads(), []
+    other = before + 1
+
+    def build(config, splits):
+        seen.append(torch.get_num_threads())
+        return Linear()
+
+    record = train_run(override(TINY, [f"threads={other}", "optim.epochs=1"]), tmp_path, build=build)
+    assert seen == [other]
+    assert record["hardware"]["threads"] == other
+    assert torch.get_num_threads() == before
 
 
 def test_devices():

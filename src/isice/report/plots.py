@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
@@ -160,28 +161,32 @@ def descriptors_figure(results: Results, max_classes: int = 10, max_rows: int = 
     rows = [(label, arrays) for label, arrays in found if "matrices" in arrays or "vectors" in arrays][:max_rows]
     if not rows:
         return None
-    first = rows[0][1]
-    n_classes = min(len(first["classes"]), max_classes)
-    is_matrix = ["matrices" in arrays for _, arrays in rows]
-    heights = [1.0] + [1.0 if matrix else 0.32 for matrix in is_matrix]
-    figure = Figure(figsize=(0.95 * n_classes + 0.9, 0.98 * sum(heights) + 0.4), dpi=160)
-    grid = figure.subplots(len(rows) + 1, n_classes, squeeze=False, height_ratios=heights)
-    for column in range(n_classes):
-        picture = first["images"][column]
-        grid[0, column].imshow(picture if picture.shape[-1] == 3 else picture[..., 0], cmap="gray")
-        grid[0, column].set_title(str(first["classes"][column]), loc="center")
-    for row, (label, arrays) in enumerate(rows, start=1):
-        values = arrays["matrices"] if is_matrix[row - 1] else arrays["vectors"][:, None, :]
-        values = _sort_channels(values - values.mean(axis=0))
+    names, pictures = rows[0][1]["classes"][:max_classes], rows[0][1]["images"][:max_classes]
+    heights = [1.0] + [1.0 if "matrices" in arrays else 0.3 for _, arrays in rows]
+    figure = Figure(figsize=(0.95 * len(names) + 1.0, sum(heights) + 0.4), dpi=160)
+    grid = figure.subplots(len(rows) + 1, 1, height_ratios=heights)
+    low, high = pictures.min(), pictures.max()
+    _strip(grid[0], pictures.mean(axis=-1), "gray", (low, high), [str(name) for name in names])
+    for axes, (label, arrays) in zip(grid[1:], rows, strict=True):
+        values = arrays["matrices"] if "matrices" in arrays else arrays["vectors"][:, None, :]
+        values = _sort_channels(values - values.mean(axis=0))[: len(names)]
         limit = np.quantile(np.abs(values), 0.995) or 1.0
-        for column in range(n_classes):
-            grid[row, column].imshow(values[column], cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
-        grid[row, 0].set_ylabel(label, rotation=0, ha="right", va="center", labelpad=8)
-    for axes in grid.flat:
-        axes.set(xticks=[], yticks=[])
-        axes.grid(visible=False)
-        axes.spines[:].set_visible(False)
+        _strip(axes, values, "RdBu_r", (-limit, limit))
+        axes.set_ylabel(label, rotation=0, ha="right", va="center", labelpad=8)
     return figure
+
+
+def _strip(
+    axes: Axes, tiles: np.ndarray, cmap: str, limits: tuple[float, float], names: list[str] | None = None
+) -> None:
+    """Draws tiles (K, H, W) side by side in one row, each one unit wide."""
+    for index, tile in enumerate(tiles):
+        axes.imshow(tile, cmap=cmap, vmin=limits[0], vmax=limits[1], extent=(index + 0.04, index + 0.96, 1, 0))
+        if names is not None:
+            axes.text(index + 0.5, -0.08, names[index], ha="center", va="bottom", fontweight="bold")
+    axes.set(xlim=(0, len(tiles)), ylim=(1, 0), xticks=[], yticks=[], aspect="auto")
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
 
 
 def _sort_channels(values: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 
 from ..experiments.records import Record, read_records
@@ -14,7 +15,7 @@ from ..metrics import mean_std
 
 MISSING = "—"
 # Settings that tell runs of one configuration apart, or say where they computed: never a column.
-_NOT_AXES = ("seed", "device", "data.root", "data.workers")
+_NOT_AXES = ("seed", "device", "threads", "data.root", "data.workers")
 _AXIS_TITLES = {"model.pooling": "head", "model.backbone": "backbone", "data.name": "data"}
 
 
@@ -68,7 +69,7 @@ class Table:
 
     def to_rich(self) -> RichTable:
         """The table for a terminal."""
-        table = RichTable(header_style="bold")
+        table = RichTable(header_style="bold", box=SIMPLE_HEAD)
         for index, column in enumerate(self.columns):
             table.add_column(column, justify="left" if index < self.n_text else "right")
         for row in self.rows:
@@ -102,9 +103,9 @@ def load_results(folder: str | Path) -> Results:
 
 
 def result_table(results: Results) -> Table:
-    """Test and validation accuracy, training time, and parameters (all, the classifier's) of every configuration."""
+    """Test and validation accuracy, training time and parameters of every configuration."""
     titles = [_AXIS_TITLES.get(axis, axis) for axis in results.axes]
-    numbers = ("accuracy %", "val %", "seeds", "training s", "parameters", "classifier")
+    numbers = ("accuracy %", "val %", "seeds", "training s", "parameters")
     rows = [(*group.labels, *_numbers(group)) for group in results.groups]
     return Table((*titles, *numbers), rows, n_text=len(titles))
 
@@ -114,15 +115,13 @@ def _numbers(group: Group) -> tuple[str, ...]:
     seeds = f"{len(done)}" if len(done) == group.expected else f"{len(done)} of {group.expected}"
     if not done:
         failed = "failed" if group.records else MISSING
-        return (failed, MISSING, seeds, MISSING, MISSING, MISSING)
-    parameters = done[-1]["parameters"]
+        return (failed, MISSING, seeds, MISSING, MISSING)
     return (
         plus_minus([100 * record["accuracy"]["test"] for record in done], 1),
         plus_minus([100 * record["accuracy"]["val"] for record in done if "val" in record["accuracy"]], 1),
         seeds,
         plus_minus([sum(row["seconds"] for row in record["epochs"]) for record in done], 1),
-        f"{parameters['total']:,}",
-        f"{parameters['classifier']:,}" if "classifier" in parameters else MISSING,
+        f"{done[-1]['parameters']['total']:,}",
     )
 
 

@@ -6,7 +6,8 @@ Auxiliary losses come out of ``model(x, return_loss=True)``; the loop adds them 
 import math
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,15 @@ def train_run(
         The record, as written.
     """
     folder, device = Path(folder), resolve_device(config.device)
+    with cpu_threads(config.threads):
+        return _recorded(config, folder, device, label or config.model.pooling, build or build_model)
+
+
+def _recorded(config: RunConfig, folder: Path, device: torch.device, label: str, build: ModelFactory) -> dict[str, Any]:
     record = new_record(config, device)
     start = time.perf_counter()
     try:
-        result = _train(config, folder, device, label or config.model.pooling, build or build_model)
+        result = _train(config, folder, device, label, build)
         record |= {"status": "finished", "seconds": time.perf_counter() - start, **result}
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
@@ -185,6 +191,17 @@ def seed_everything(seed: int) -> None:
 def autocast(config: RunConfig, device: torch.device) -> torch.autocast:
     """bfloat16 autocast where the config asks for it; heads compute in float32 all the same."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=config.precision == "bf16")
+
+
+@contextmanager
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Computes with ``count`` CPU threads for a while; None leaves the number alone."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def resolve_device(name: str) -> torch.device:

@@ -1,0 +1,93 @@
+"""Running a grid: skip by hash, failures recorded, Ctrl-C keeps what is finished."""
+
+import json
+
+import pytest
+
+from isice.config import config_hash
+from isice.experiments.loader import load_experiment
+from isice.experiments.records import read_records
+from isice.experiments.runner import run_experiment
+
+
+class Trainer:
+    """Stands for training: leaves a record, and fails for the heads it is told to fail for."""
+
+    def __init__(self, *failing, error=RuntimeError):
+        self.failing, self.error, self.calls = failing, error, []
+
+    def __call__(self, config, folder, label):
+        self.calls.append(label)
+        failed = config.model.pooling in self.failing
+        if failed and self.error is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        folder.mkdir(parents=True, exist_ok=True)
+        record = {"status": "failed" if failed else "finished", "hash": config_hash(config)}
+        record["started"] = f"2026-01-01T00:00:{len(self.calls):02}"
+        (folder / "record.json").write_text(json.dumps(record))
+        if failed:
+            raise self.error("it broke")
+
+
+@pytest.fixture
+def demo():
+    return load_experiment("demo")
+
+
+def test_finished_cells_are_skipped(demo, tmp_path):
+    first, second = Trainer(), Trainer()
+    assert len(run_experiment(demo, tmp_path, first).done) == 4
+    outcome = run_experiment(demo, tmp_path, second)
+    assert second.calls == []
+    assert len(outcome.skipped) == 4
+
+
+def test_force_runs_again(demo, tmp_path):
+    run_experiment(demo, tmp_path, Trainer())
+    again = Trainer()
+    run_experiment(demo, tmp_path, again, force=True)
+    assert len(again.calls) == 4
+
+
+def test_other_settings_are_other_runs(demo, tmp_path):
+    run_experiment(demo, tmp_path, Trainer())
+    changed = Trainer()
+    run_experiment(demo.with_settings(["optim.lr=0.5"]), tmp_path, changed)
+    assert len(changed.calls) == 4
+
+
+def test_a_failed_cell_does_not_stop_the_others_and_is_run_again(demo, tmp_path):
+    told = []
+    outcome = run_experiment(demo, tmp_path, Trainer("isqrt_cov"), tell=told.append)
+    assert len(outcome.done) == 3
+    assert list(outcome.failed.values()) == ["RuntimeError: it broke"]
+    assert told == ["isqrt_cov: failed: it broke"]
+    again = Trainer()
+    run_experiment(demo, tmp_path, again)
+    assert again.calls == ["isqrt_cov"]
+
+
+def test_interrupt_stops_and_keeps_finished_records(demo, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(demo, tmp_path, Trainer("precision", error=KeyboardInterrupt))
+    assert [record["status"] for record in read_records(tmp_path)] == ["finished", "finished"]
+    rest = Trainer()
+    run_experiment(demo, tmp_path, rest)
+    assert rest.calls == ["precision", "isice"]
+
+
+def test_records_are_read_in_order_with_their_folder(demo, tmp_path):
+    run_experiment(demo, tmp_path, Trainer())
+    records = read_records(tmp_path)
+    assert [record["started"] for record in records] == sorted(record["started"] for record in records)
+    assert all(str(tmp_path) in record["folder"] for record in records)
+
+
+def test_reading_what_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        read_records(tmp_path / "no")
+    with pytest.raises(FileNotFoundError, match=r"record\.json files under"):
+        read_records(tmp_path)
+    (tmp_path / "record.json").write_text("{")
+    with pytest.raises(ValueError, match="which is no JSON"):
+        read_records(tmp_path)

@@ -1,0 +1,63 @@
+"""Rows from records: means over seeds, failures and gaps."""
+
+import io
+import json
+
+from rich.console import Console
+
+from isice.config import config_hash, to_dict
+from isice.report.tables import load_results, result_table
+
+
+def test_one_row_per_configuration(runs):
+    table = result_table(load_results(runs))
+    assert table.columns[0] == "head"
+    assert table.rows == [
+        ("gap", "60.0 ± 14.1", "50.0 ± 14.1", "2", "6.0 ± 0.0", "12,345"),
+        ("isice", "90.0", "80.0", "1 of 2", "6.0", "12,345"),
+    ]
+
+
+def test_failed_only_and_missing(tmp_path, write_run):
+    failed = write_run(tmp_path, "isice", 0, 0.0, status="failed")
+    missing = write_run(tmp_path / "elsewhere", "gap", 0, 0.5)
+    for file in (tmp_path / "elsewhere").rglob("record.json"):
+        file.unlink()
+    cells = [{"name": "n", "label": "l", "hash": config_hash(c), "config": to_dict(c)} for c in (missing, failed)]
+    (tmp_path / "experiment.json").write_text(json.dumps({"title": "T", "cells": cells}))
+    results = load_results(tmp_path)
+    assert results.title == "T"
+    assert result_table(results).rows == [
+        ("gap", "—", "—", "0 of 1", "—", "—"),
+        ("isice", "failed", "—", "0 of 1", "—", "—"),
+    ]
+
+
+def test_columns_are_the_settings_that_vary(tmp_path, write_run):
+    write_run(tmp_path, "gap", 0, 0.5)
+    record = json.loads((tmp_path / "gap-0" / "record.json").read_text())
+    record["config"]["optim"]["lr"] = 0.5
+    record["hash"] = "other"
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second" / "record.json").write_text(json.dumps(record))
+    results = load_results(tmp_path)
+    assert results.axes == ("optim.lr",)
+    assert [group.label for group in results.groups] == ["0.00012", "0.5"]
+
+
+def test_markdown_and_terminal(runs):
+    table = result_table(load_results(runs))
+    lines = table.to_markdown().splitlines()
+    assert lines[1] == "| --- | ---: | ---: | ---: | ---: | ---: |"
+    assert lines[2].startswith("| gap | 60.0 ± 14.1 |")
+    stream = io.StringIO()
+    Console(file=stream, width=80).print(table.to_rich())
+    assert "…" not in stream.getvalue()
+    assert "60.0 ± 14.1" in stream.getvalue()
+
+
+def test_a_bar_in_a_spec_does_not_break_markdown(tmp_path, write_run):
+    write_run(tmp_path, "gap", 0, 0.5)
+    table = result_table(load_results(tmp_path))
+    table.rows[0] = ("a|b", *table.rows[0][1:])
+    assert r"a\|b" in table.to_markdown()
