@@ -64,6 +64,9 @@ def random_hashes(n_sketches: int, in_channels: int, n_out: int, seed: int) -> t
 def count_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
     """Count sketch ψ(x)_k = Σ_{i: index(i) = k} sign(i)·x_i: (..., C) → (..., n_out) for one hash (C,), (C,).
 
+    On a GPU, three or more channels in one bucket are added in no fixed order unless
+    ``torch.use_deterministic_algorithms(True)`` is set, so results may differ by rounding.
+
     Example:
         >>> count_sketch(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 3, 0]), torch.tensor([1.0, 1.0, -1.0]), 4)
         tensor([-2.,  0.,  0.,  2.])
