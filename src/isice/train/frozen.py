@@ -1,0 +1,81 @@
+"""The paper's SICE baseline: features extracted once, one descriptor per image, then a linear classifier."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from ..models.network import Network
+from ..pooling import Pooling, create_pooling
+
+
+class FrozenResult(NamedTuple):
+    """The fitted classifier and its accuracy (0–1) on the images it was, and was not, fitted to."""
+
+    classifier: Pipeline
+    train_accuracy: float
+    test_accuracy: float
+
+
+def frozen_baseline(
+    model: Network,
+    train: Iterable[tuple[Tensor, Tensor]],
+    test: Iterable[tuple[Tensor, Tensor]],
+    *,
+    pooling: str = "sice",
+    regularization: float = 1.0,
+    device: str | torch.device = "cpu",
+) -> FrozenResult:
+    """Fits a linear classifier to descriptors of a network's frozen features.
+
+    Args:
+        model: A trained network; its backbone and reduction make the features, its own head is not used.
+        train: Batches of images and labels to fit to; a DataLoader without augmentation.
+        test: Batches to measure on.
+        pooling: The descriptor, a spec string of a layer without parameters.
+        regularization: Inverse strength of the classifier's ridge penalty (scikit-learn's ``C``).
+        device: Where features and descriptors are computed.
+
+    Example:
+        >>> from isice.models import create_model
+        >>> model = create_model("small_cnn", pooling="gap", num_classes=2, reduce=4, in_chans=1)
+        >>> batches = [(torch.rand(8, 1, 8, 8), torch.arange(8) % 2)]
+        >>> result = frozen_baseline(model, batches, batches)
+        >>> 0 <= result.test_accuracy <= 1
+        True
+    """
+    channels = model.pooling.in_channels
+    layer = create_pooling(pooling, channels, num_classes=model.num_classes or None)
+    if any(True for _ in layer.parameters()):
+        raise ValueError(
+            f"frozen_baseline: expected a pooling layer without parameters, got {layer!r}, which would stay "
+            "untrained; train it end to end instead."
+        )
+    train_x, train_y = frozen_vectors(model, layer, train, device)
+    test_x, test_y = frozen_vectors(model, layer, test, device)
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(C=regularization, max_iter=1000))
+    classifier.fit(train_x, train_y)
+    return FrozenResult(classifier, classifier.score(train_x, train_y), classifier.score(test_x, test_y))
+
+
+@torch.no_grad()
+def frozen_vectors(
+    model: Network, pooling: Pooling, batches: Iterable[tuple[Tensor, Tensor]], device: str | torch.device = "cpu"
+) -> tuple[np.ndarray, np.ndarray]:
+    """The descriptors (N, F) and labels (N,) of all images; the network stays as it is, in evaluation mode."""
+    was_training = model.training
+    model.to(device).eval()
+    pooling = pooling.to(device).eval()
+    vectors, labels = [], []
+    for images, targets in batches:
+        vectors.append(pooling(model.forward_features(images.to(device))).float().cpu())
+        labels.append(torch.as_tensor(targets))
+    model.train(was_training)
+    if not vectors:
+        raise ValueError("frozen_vectors: expected at least one batch, got none; check the data loader.")
+    return torch.cat(vectors).numpy(), torch.cat(labels).numpy()
