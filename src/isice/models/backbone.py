@@ -66,9 +66,10 @@ class Backbone(nn.Module):
         self.in_chans = _in_chans(model)
         self.config: dict[str, Any] = {"name": self.name, "in_chans": self.in_chans, "img_size": None}
         self.fixed_size = _pair(embed_size) if getattr(embed, "strict_img_size", False) and embed_size else None
-        if img_size or self.fixed_size:
-            self.config["img_size"] = _pair(img_size or self.fixed_size)
-        self.built_for = _pair(img_size or self.fixed_size or cfg.get("input_size", (3, 224, 224))[1:])
+        known_size = (embed_size or cfg.get("input_size", (3, 224, 224))[1:]) if img_size is None else img_size
+        self.built_for = _pair(known_size)
+        if img_size is not None or self.fixed_size is not None:
+            self.config["img_size"] = self.built_for
         self._by_head = _drop_head(model)
         self.model = model
         self.out_channels = self._probe()
@@ -82,13 +83,10 @@ class Backbone(nn.Module):
             return self._features(x)
         except torch.OutOfMemoryError:
             raise
-        except (AssertionError, RuntimeError) as error:
+        except (AssertionError, IndexError, RuntimeError) as error:
             if tuple(x.shape[-2:]) == self.built_for:
                 raise
-            raise ValueError(
-                f"{self.name}: expected images of {_size(self.built_for)} pixels or another size this backbone takes, "
-                f"got {_size(x.shape[-2:])} ({error}); resize the images, or pass img_size= when creating the model."
-            ) from error
+            raise _wrong_size(self.name, x.shape[-2:], error) from error
 
     def _features(self, x: Tensor) -> Tensor:
         out = self.model(x) if self._by_head else self.model.forward_features(x)  # type: ignore[operator]
@@ -98,12 +96,13 @@ class Backbone(nn.Module):
         """The channels of the feature map, found with one blank image; chooses the way through the network."""
         parameter = next(self.model.parameters())
         blank = torch.zeros(1, self.in_chans, *self.built_for, dtype=parameter.dtype, device=parameter.device)
-        with torch.no_grad(), _evaluating(self.model):
-            if self._by_head:
-                out = self.model(blank)
+        try:
+            with torch.no_grad(), _evaluating(self.model):
                 # Some heads pool or flatten even when told not to; the features before the head are still a map.
-                self._by_head = isinstance(out, Tensor) and out.ndim > 2
-            return self(blank).shape[1]
+                self._by_head = self._by_head and _is_map(self.model(blank))
+                return self._features(blank).shape[1]
+        except (AssertionError, IndexError, RuntimeError) as error:
+            raise _wrong_size(self.name, self.built_for, error) from error
 
     def _check_images(self, x: Any) -> None:
         check_floating(self.name, x)
@@ -147,7 +146,7 @@ def create_backbone(
         model = _build(timm_name, pretrained, kwargs if size is None else {"img_size": size, **kwargs})
     except TypeError as error:
         if size is None or "img_size" not in str(error):
-            raise
+            raise TypeError(f"create_model: expected arguments that {name} takes, got another ({error}).") from error
         # A convolutional network has no such argument, because it takes any size.
         model = _build(timm_name, pretrained, kwargs)
     backbone = Backbone(model, name=name, img_size=size)
@@ -159,19 +158,28 @@ def _timm_name(name: str) -> str:
     if not isinstance(name, str):
         raise TypeError(f"create_model: expected a name, got {type(name).__name__}; attach() takes a model you have.")
     timm_name = PAPER_BACKBONES.get(name, name)
-    # Names with a source ("hf-hub:…", "local-dir:…") are timm's to resolve.
-    if ":" not in timm_name and not timm.is_model(timm_name):
-        known = [*PAPER_BACKBONES, "small_cnn", *timm.list_models()]
+    if ":" in timm_name:  # a name with a source ("hf-hub:…", "local-dir:…") is timm's to resolve
+        return timm_name
+    if not timm.is_model(timm_name):
+        hint = suggestion(name, [*PAPER_BACKBONES, "small_cnn", *timm.list_models()])
         raise ValueError(
             f"create_model: expected 'small_cnn', one of {', '.join(PAPER_BACKBONES)} or a timm name, got {name!r}."
-            f"{suggestion(name, known) or ' timm.list_models() lists them.'}"
+            f"{hint or ' timm.list_models() lists them.'}"
         )
+    tagged = timm.list_pretrained(timm_name.split(".")[0] + ".*") if "." in timm_name else []
+    if tagged and timm_name not in tagged:
+        raise ValueError(f"create_model: expected one of {', '.join(tagged)}, got {name!r}; choose a tag timm knows.")
     return timm_name
 
 
 def _build(timm_name: str, pretrained: bool, kwargs: dict[str, Any]) -> nn.Module:
     if not pretrained:
-        return timm.create_model(timm_name, pretrained=False, **kwargs)
+        try:
+            return timm.create_model(timm_name, pretrained=False, **kwargs)
+        except (AssertionError, RuntimeError) as error:
+            if "img_size" not in kwargs:
+                raise
+            raise _wrong_size(timm_name, kwargs["img_size"], error) from error
     try:
         return timm.create_model(timm_name, pretrained=True, **kwargs)
     except TypeError:
@@ -212,6 +220,10 @@ def _drop_head(model: nn.Module) -> bool:
         model.reset_classifier(0)  # type: ignore[operator]
         return False
     return True
+
+
+def _is_map(out: Any) -> bool:
+    return isinstance(out, Tensor) and out.ndim > 2
 
 
 def _to_map(who: str, model: nn.Module, out: Any, image_size: tuple[int, int]) -> Tensor:
@@ -263,6 +275,13 @@ def _pair(size: Any) -> tuple[int, int]:
     if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
         raise ValueError(f"create_model: expected img_size to be a positive integer or (height, width), got {size!r}.")
     return pair[0], pair[1]
+
+
+def _wrong_size(who: str, size: Sequence[int], error: Exception) -> ValueError:
+    return ValueError(
+        f"{who}: expected images of a size this backbone takes, got {_size(size)} pixels ({error}); "
+        "resize the images, or pass another img_size when creating the model."
+    )
 
 
 def _size(size: Sequence[int]) -> str:

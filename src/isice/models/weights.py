@@ -156,11 +156,12 @@ def _candidates(
 ) -> Iterator[dict[str, Tensor]]:
     """The ways to read a file: as the whole model, as its backbone, as a backbone in its authors' own format."""
     yield state
-    for prefix in ("backbone.", "backbone.model."):
-        yield {prefix + key: value for key, value in state.items()}
+    yield {"backbone." + key: value for key, value in state.items()}
+    as_backbone = {"backbone.model." + key: value for key, value in state.items()}
+    yield as_backbone
     network = getattr(getattr(model, "backbone", None), "model", None)
     convert = getattr(sys.modules.get(type(network).__module__), "checkpoint_filter_fn", None)
-    if convert is None or all("backbone.model." + key in target for key in state):
+    if convert is None or len(_matching(as_backbone, target)) == len(as_backbone):
         return
     try:
         converted = convert(dict(state), network)
