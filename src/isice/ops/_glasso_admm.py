@@ -62,19 +62,24 @@ def _may_be_done(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor, 
     return curvature + slack <= 2 * bound
 
 
-def start(cov: Tensor, penalty: Tensor, init: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Z, U and ρ to begin with: the identity, or a given precision and the clipped inverse that belongs to it."""
-    batch, size, _ = cov.shape
-    rho = cov.new_ones(batch, 1, 1)
-    if init is None:
-        return torch.eye(size, dtype=cov.dtype, device=cov.device).repeat(batch, 1, 1), torch.zeros_like(cov), rho
-    identity = torch.eye(size, dtype=cov.dtype, device=cov.device)
-    inverse, usable = inverse_where_positive(init, identity)
-    z = torch.where(usable, init, identity)
-    u = torch.where(usable, torch.clamp(inverse - cov, -penalty, penalty), 0.0)
-    norms = [torch.linalg.matrix_norm(m, keepdim=True) for m in (inverse, z)]
-    rho = torch.where(usable, norms[0] / norms[1], 1.0)
-    return z, u / rho, rho
+class _State(NamedTuple):
+    """The unfinished problems: their data, their iterates and their place in the batch."""
+
+    cov: Tensor
+    penalty: Tensor
+    bound: Tensor
+    z: Tensor
+    u: Tensor
+    rho: Tensor
+    place: Tensor
+
+    def dual(self) -> Tensor:
+        """W = S + ρU. It is in the box already, but for rounding; the certificate shall not rest on that."""
+        return (self.rho * self.u).clamp_(-self.penalty, self.penalty).add_(self.cov)
+
+    def select(self, chosen: Tensor) -> "_State":
+        """Some of the problems."""
+        return _State(*(tensor[chosen] for tensor in self))
 
 
 def admm(
@@ -96,71 +101,77 @@ def admm(
         init: Precision matrices to start from.
         newton_schulz: Θ-step by products instead of an eigendecomposition.
     """
-    batch = cov.shape[0]
-    result = Solution(
-        torch.empty_like(cov),
-        torch.empty_like(cov),
-        torch.full((batch,), math.inf, dtype=torch.float64, device=cov.device),
-        torch.zeros(batch, dtype=torch.int64, device=cov.device),
-    )
-    z, u, rho = start(cov, penalty, init)
-    index = torch.arange(batch, device=cov.device)
+    state, finished = _start(cov, penalty, bound, init), []
     for iteration in range(1, max_iter + 1):
-        z, u, factor = _iterate(cov, penalty, z, u, rho, newton_schulz)
+        state, factor = _iterate(state, newton_schulz)
         last = iteration == max_iter
-        gap = _gap_if_worthwhile(cov, penalty, z, u, rho, bound, newton_schulz and not last)
-        leave = torch.isfinite(gap) & (gap <= bound) if not last else torch.ones_like(gap, dtype=torch.bool)
-        if leave.any():
-            gone = index[leave]
-            result.precision[gone], result.dual[gone] = z[leave], _dual_point(cov, penalty, u, rho)[leave]
-            result.gap[gone], result.n_iter[gone] = gap[leave], iteration
-            if leave.all():
+        gap = _gap_if_worthwhile(state, estimate_first=newton_schulz and not last)
+        done = (gap <= state.bound) | last
+        if bool(done.any()):
+            everything = bool(done.all())
+            out = state if everything else state.select(done)
+            finished.append((out.place, Solution(out.z, out.dual(), gap[done], torch.full_like(out.place, iteration))))
+            if everything:
                 break
-            cov, penalty, z, u, rho, bound, factor, index = (
-                t[~leave] for t in (cov, penalty, z, u, rho, bound, factor, index)
-            )
+            state, factor = state.select(~done), factor[~done]
         # A parameter that never settles could keep ADMM from converging, so late changes are damped.
         factor = factor ** min(1.0, SETTLE / iteration)
-        rho = rho * factor
-        u = u.div_(factor)
-    return result
+        state = state._replace(rho=state.rho * factor, u=state.u.div_(factor))
+    return _in_order(finished)
 
 
-def _dual_point(cov: Tensor, penalty: Tensor, u: Tensor, rho: Tensor) -> Tensor:
-    # ρU is in the box already, but for rounding; the certificate shall not rest on that.
-    return torch.clamp(rho * u, -penalty, penalty).add_(cov)
+def _in_order(finished: list[tuple[Tensor, Solution]]) -> Solution:
+    """Puts the solutions back into the order of the batch."""
+    if len(finished) == 1:
+        return finished[0][1]
+    order = torch.argsort(torch.cat([place for place, _ in finished]))
+    parts = zip(*(solution for _, solution in finished), strict=True)
+    return Solution(*(torch.cat(tensors)[order] for tensors in parts))
 
 
-def _gap_if_worthwhile(
-    cov: Tensor, penalty: Tensor, z: Tensor, u: Tensor, rho: Tensor, bound: Tensor, estimate_first: bool
-) -> Tensor:
-    dual = _dual_point(cov, penalty, u, rho)
-    if not estimate_first:
-        return duality_gap(cov, penalty, z, dual)
-    gap = torch.full_like(bound, math.inf)
-    near = _may_be_done(cov, penalty, z, dual, bound)
-    if near.any():
-        gap[near] = duality_gap(cov[near], penalty[near], z[near], dual[near])
-    return gap
+def _start(cov: Tensor, penalty: Tensor, bound: Tensor, init: Tensor | None) -> _State:
+    """Z, U and ρ to begin with: the identity, or a given precision and the clipped inverse that belongs to it."""
+    batch, size, _ = cov.shape
+    identity = torch.eye(size, dtype=cov.dtype, device=cov.device)
+    place = torch.arange(batch, device=cov.device)
+    if init is None:
+        z, u, rho = identity.repeat(batch, 1, 1), torch.zeros_like(cov), cov.new_ones(batch, 1, 1)
+        return _State(cov, penalty, bound, z, u, rho, place)
+    inverse, usable = inverse_where_positive(init, identity)
+    z = torch.where(usable, init, identity)
+    rho = torch.linalg.matrix_norm(inverse, keepdim=True) / torch.linalg.matrix_norm(z, keepdim=True)
+    u = torch.clamp(inverse - cov, -penalty, penalty) / rho
+    return _State(cov, penalty, bound, z, u, rho, place)
 
 
-def _iterate(
-    cov: Tensor, penalty: Tensor, z: Tensor, u: Tensor, rho: Tensor, newton_schulz: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+def _iterate(state: _State, newton_schulz: bool) -> tuple[_State, Tensor]:
     """One over-relaxed step; also the factor by which ρ should change to balance the relative residuals."""
+    cov, penalty, _, z, u, rho, _ = state
     prox = prox_by_newton_schulz if newton_schulz else prox_by_eigh
-    theta = prox(torch.sub(rho * (z - u), cov), rho)
-    theta = 0.5 * (theta + theta.mT)  # exactly symmetric, so that the zeros of Z are
+    theta = prox((z - u).mul_(rho).sub_(cov), rho)
+    theta = theta.add(theta.mT).mul_(0.5)  # exactly symmetric, so that the zeros of Z are
     u = u.add_(torch.lerp(z, theta, RELAXATION))
     threshold = penalty / rho
     clipped = torch.clamp(u, -threshold, threshold)
-    z_new, u = u.sub_(clipped), clipped
+    renewed = state._replace(z=u.sub_(clipped), u=clipped)
     norm = torch.linalg.matrix_norm
-    primal = norm(theta - z_new) / torch.maximum(norm(theta), norm(z_new))
+    primal = norm(theta - renewed.z) / torch.maximum(norm(theta), norm(renewed.z))
     # The natural denominator ‖U‖ is tiny where λ is small, ‖W‖/ρ too large on singular input: their geometric mean
     # needs the fewest iterations over the whole range.
-    dual_scale = torch.sqrt(norm(u) * norm(torch.addcmul(cov, rho, u)) / rho[:, 0, 0])
+    dual_scale = torch.sqrt(norm(clipped) * norm(renewed.dual()) / rho[:, 0, 0])
     tiny = torch.finfo(z.dtype).tiny
-    change = (norm(z_new - z) / dual_scale.clamp(min=tiny)).clamp(min=tiny)
+    change = (norm(renewed.z - z) / dual_scale.clamp(min=tiny)).clamp(min=tiny)
     factor = torch.sqrt(primal.clamp(min=tiny) / change).clamp(0.5, 2.0)
-    return z_new, u, factor[:, None, None]
+    return renewed, factor[:, None, None]
+
+
+def _gap_if_worthwhile(state: _State, *, estimate_first: bool) -> Tensor:
+    """The certified gaps; where products are cheap and factorizations are not, only those that promise to be small."""
+    dual = state.dual()
+    if not estimate_first:
+        return duality_gap(state.cov, state.penalty, state.z, dual)
+    gap = torch.full_like(state.bound, math.inf)
+    near = _may_be_done(state.cov, state.penalty, state.z, dual, state.bound)
+    if bool(near.any()):
+        gap[near] = duality_gap(state.cov[near], state.penalty[near], state.z[near], dual[near])
+    return gap

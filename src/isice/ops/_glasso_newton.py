@@ -33,20 +33,23 @@ def solve_on_support(
             break
         image = _sandwich(covariance, direction, support)
         curvature = _inner(direction, image)
-        length = torch.where((energy > goal) & (curvature > 0), energy / curvature, 0.0)
-        solution = torch.addcmul(solution, length, direction)
-        residual = torch.addcmul(residual, -length, image)
+        running = (energy > goal) & (curvature > 0)
+        length = torch.where(running, energy / curvature, 0.0)
+        solution.addcmul_(length, direction)
+        residual.addcmul_(length, image, value=-1)
         preconditioned = _sandwich(precision, residual, support)
         renewed = _inner(residual, preconditioned)
-        ratio = torch.where(energy > goal, renewed / energy, 0.0)
-        direction = torch.addcmul(preconditioned, ratio, direction)
+        ratio = torch.where(running, renewed / energy, 0.0)
+        direction.mul_(ratio).add_(preconditioned)
         energy = renewed
     return solution
 
 
 def _sandwich(matrix: Tensor, middle: Tensor, support: Tensor) -> Tensor:
-    product = matrix @ middle @ matrix
-    return torch.where(support, 0.5 * (product + product.mT), 0.0)
+    """P_A(M X M), exactly symmetric."""
+    left = torch.bmm(matrix, middle)
+    product = torch.bmm(left, matrix)
+    return torch.add(product, product.mT, out=left).mul_(0.5).mul_(support)
 
 
 def _inner(left: Tensor, right: Tensor) -> Tensor:

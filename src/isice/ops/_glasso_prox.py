@@ -24,7 +24,8 @@ def prox_by_newton_schulz(a: Tensor, rho: Tensor) -> Tensor:
     The spectrum of M = A² + 4ρI lies in [4ρ, ‖M‖_F], so each Newton–Schulz step can be scaled to the interval that
     is left (Chen and Chow 2014): about half the steps of the plain iteration.
     """
-    square = torch.baddbmm(4 * rho * torch.eye(a.shape[-1], dtype=a.dtype, device=a.device), a, a)
+    square = torch.bmm(a, a)
+    square.diagonal(dim1=-2, dim2=-1).add_(4 * rho.squeeze(-1))
     largest = torch.linalg.matrix_norm(square, keepdim=True)
     lower = torch.sqrt(4 * rho / largest).clamp(max=1.0)
     root = _scaled_square_root(square.div_(largest), lower).mul_(torch.sqrt(largest))
@@ -32,21 +33,19 @@ def prox_by_newton_schulz(a: Tensor, rho: Tensor) -> Tensor:
 
 
 def _scaled_square_root(y: Tensor, lower: Tensor) -> Tensor:
-    """Square root of matrices whose eigenvalues lie in [lower², 1]; overwrites ``y``."""
-    steps, z = _step_count(float(lower.min()), y.dtype), None
-    out = torch.empty_like(y)
+    """Square root of matrices whose eigenvalues lie in [lower², 1]; overwrites ``y``, uses three more buffers."""
+    steps = _step_count(float(lower.min()), y.dtype)
+    spare, z, p = torch.empty_like(y), None, y.clone()
     for step in range(steps):
         alpha = torch.sqrt(3 / (1 + lower + lower * lower))
-        product = y.clone() if z is None else torch.bmm(z, y)
-        p = product.mul_(-0.5 * alpha**3)
-        p.diagonal(dim1=-2, dim2=-1).add_(1.5 * alpha.squeeze(-1))
-        torch.bmm(y, p, out=out)
-        y, out = out, y
+        if z is not None:
+            torch.bmm(z, y, out=p)
+        p.mul_(-0.5 * alpha**3).diagonal(dim1=-2, dim2=-1).add_(1.5 * alpha.squeeze(-1))
+        y, spare = torch.bmm(y, p, out=spare), y
         if z is None:
-            z = p
+            z, p = p, torch.empty_like(y)
         elif step < steps - 1:
-            torch.bmm(p, z, out=out)
-            z, out = out, z
+            z, spare = torch.bmm(p, z, out=spare), z
         lower = _raise_lower(lower, alpha)
     return y
 
