@@ -1,0 +1,81 @@
+"""How it is measured: medians, matrix products, memory kept for backward, error against float64."""
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from isice.train.record import commit, hardware, versions
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def median_ms(run: Callable[[], object], device: torch.device, repeats: int) -> float:
+    """Median time of ``run`` in milliseconds after one warm-up: CUDA events on a GPU, the wall clock on a CPU."""
+    run()
+    times = []
+    for _ in range(repeats):
+        if device.type == "cuda":
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            run()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(begin.elapsed_time(end))
+        else:
+            start = time.perf_counter()
+            run()
+            times.append(1e3 * (time.perf_counter() - start))
+    return statistics.median(times)
+
+
+def forward_backward(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Value and gradient of ⟨weights, function(x)⟩; a matrix's gradient counts only by its symmetric part."""
+    x = x.detach().requires_grad_()
+    value = function(x)
+    weights = torch.linspace(-1, 1, value[0].numel(), dtype=x.dtype, device=x.device).reshape(value[0].shape)
+    gradient = torch.autograd.grad((value * weights).sum(), x)[0]
+    return value.detach(), gradient + gradient.mT if x.ndim == 3 else gradient
+
+
+def cost(function: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, float]:
+    """FLOPs of the matrix products forward and backward, and the MiB kept for backward per batch element."""
+    kept: dict[int, Tensor] = {}
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: kept.setdefault(t.data_ptr(), t), lambda t: t)
+    x = x.detach().requires_grad_()
+    with FlopCounterMode(display=False) as forward, hooks:
+        value = function(x)
+    with FlopCounterMode(display=False) as backward:
+        value.sum().backward()
+    mib = sum(t.numel() * t.element_size() for t in kept.values()) / len(x) / 2**20
+    flops = forward.get_total_flops() / len(x), backward.get_total_flops() / len(x)
+    return {"forward_flops": flops[0], "backward_flops": flops[1], "kept_mib_per_image": mib}
+
+
+def relative_error(value: Tensor, expected: Tensor) -> float:
+    """‖value − expected‖/‖expected‖."""
+    return float((value.double() - expected).norm() / expected.norm())
+
+
+def write_results(
+    path: Path, title: str, command: str, seed: int, device: torch.device, rows: list[dict[str, Any]]
+) -> None:
+    """Writes a record: what, with which command, code, hardware and seed, and the rows."""
+    record = {
+        "title": title,
+        "command": command,
+        "commit": commit(),
+        "versions": versions(),
+        "hardware": hardware(device),
+        "seed": seed,
+        "rows": rows,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"wrote {path}")
