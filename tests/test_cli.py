@@ -4,6 +4,8 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -43,9 +45,10 @@ def test_list_shows_the_registry():
     text = invoke("list")
     for name in list_poolings():
         assert name in text
-    row = next(line for line in text.splitlines() if re.match(r"│ isice\s", line))
-    assert "32,896" in row  # 256 · 257 / 2
-    assert "sparsity=0.01" in row
+    lines = text.splitlines()
+    row = next(index for index, line in enumerate(lines) if re.match(r"\s*isice\s", line))
+    assert "32,896" in lines[row]  # 256 · 257 / 2
+    assert "sparsity=0.01" in lines[row + 1]
 
 
 def test_list_backbones_datasets_experiments():
@@ -61,9 +64,20 @@ def test_doctor():
     assert "Nothing is missing." in text
 
 
+def test_doctor_knows_what_the_package_needs(monkeypatch):
+    with (Path(__file__).parents[1] / "pyproject.toml").open("rb") as file:
+        lines = tomllib.load(file)["project"]["dependencies"]
+    names = {re.match(r"[\w-]+", line)[0].replace("scikit-learn", "sklearn") for line in lines}
+    assert names == set(cli._REQUIRED)
+    monkeypatch.setattr(cli, "find_spec", lambda name: None if name == "timm" else object())
+    result = CliRunner().invoke(cli.app, ["doctor"])
+    assert result.exit_code == 1
+    assert "missing: timm" in result.output
+
+
 def test_dry_run_trains_nothing(tmp_path):
     text = invoke("run", "demo", "--out", str(tmp_path / "runs"), "--dry-run", "--seeds", "0,1")
-    assert len(re.findall(r"│ train", text)) == 8
+    assert len(re.findall(r"\s10\s+train\s", text)) == 8
     assert not (tmp_path / "runs").exists()
 
 

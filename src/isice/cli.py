@@ -3,17 +3,17 @@
 Imports of torch and of what needs it stay inside the commands, so that help and reports come at once.
 """
 
-import importlib.metadata
 import os
-import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from . import __version__
 
@@ -27,6 +27,7 @@ app = typer.Typer(
 _out = Console()
 # Errors of ours, worded for users; anything else is a defect and shows its traceback.
 _USER_ERRORS = (ValueError, TypeError, OSError, FloatingPointError, ImportError)
+_REQUIRED = ("torch", "torchvision", "timm", "numpy", "safetensors", "sklearn", "matplotlib", "jinja2", "rich", "typer")
 
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="a.b=c", help="Override a setting; repeatable.")]
 
@@ -156,13 +157,13 @@ def doctor() -> None:
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     facts = {**versions(), "commit": commit() or "not a checkout", **hardware(device)}
-    facts["triton"] = "available" if find_spec("triton") and device.type == "cuda" else "not used: no GPU or no triton"
+    facts["triton"] = _triton(device.type)
     facts["weights cache"] = os.environ.get("HF_HOME", "default of huggingface_hub")
     table = Table(show_header=False, box=None)
     for name, value in facts.items():
         table.add_row(name, str(value))
     _out.print(table)
-    missing = [name for name in _required_packages() if find_spec(name) is None]
+    missing = [name for name in _REQUIRED if find_spec(name) is None]
     for name in missing:
         _out.print(f"missing: {name}; reinstall with pip install isice", style="yellow")
     if missing:
@@ -170,14 +171,10 @@ def doctor() -> None:
     _out.print("Nothing is missing.", style="green")
 
 
-def _required_packages() -> list[str]:
-    modules = {"scikit-learn": "sklearn"}
-    try:
-        lines = [line for line in importlib.metadata.requires("isice") or [] if "extra ==" not in line]
-    except importlib.metadata.PackageNotFoundError:
-        lines = []
-    names = [re.split(r"[^A-Za-z0-9_.-]", line, maxsplit=1)[0] for line in lines]
-    return [modules.get(name, name) for name in names]
+def _triton(device: str) -> str:
+    if find_spec("triton") is None:
+        return "not installed: the torch backend is used"
+    return "available" if device == "cuda" else "installed, but without a GPU the torch backend is used"
 
 
 def _report(folder: Path) -> None:
@@ -207,7 +204,7 @@ def _plan_table(experiment: Any, folder: Path, *, force: bool) -> Table:
     from .config import config_hash
     from .experiments.records import is_finished, read_record
 
-    table = Table("run", "hash", "epochs", "what happens", title=f"{experiment.title} → {folder}")
+    table = _table("run", "hash", "epochs", "what happens", title=f"{experiment.title} → {folder}")
     for cell in experiment.cells():
         key = config_hash(cell.config)
         finished = not force and is_finished(read_record(folder / cell.name), key)
@@ -218,20 +215,29 @@ def _plan_table(experiment: Any, folder: Path, *, force: bool) -> Table:
 def _pooling_table() -> Table:
     from .pooling import create_pooling, list_poolings, pooling_class
 
-    table = Table("pooling", "out at 256", "options and defaults", "fidelity", "reference", show_lines=True)
+    table = _table("pooling", "out at 256", "fidelity", "reference, options and their defaults")
+    table.columns[1].justify = "right"
     for name in list_poolings():
         cls = pooling_class(name)
         width = "classes" if cls.needs_num_classes else f"{create_pooling(name, 256).out_features:,}"
         options = ", ".join(f"{option}={default!r}" for option, default in cls.option_defaults().items())
-        table.add_row(name, width, options or "—", cls.fidelity, cls.reference)
-    table.columns[1].justify = "right"
+        about = Text(cls.reference)
+        table.add_row(name, width, cls.fidelity, about.append(f"\n{options}", style="cyan") if options else about)
+    return table
+
+
+def _table(*columns: str, title: str | None = None) -> Table:
+    """A light table whose last column alone may wrap."""
+    table = Table(box=SIMPLE_HEAD, header_style="bold", title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        table.add_column(column, no_wrap=index < len(columns) - 1, overflow="fold")
     return table
 
 
 def _backbone_table() -> Table:
     from .models import PAPER_BACKBONES
 
-    table = Table("backbone", "timm name", title="Any timm backbone with a spatial feature map works; the paper's:")
+    table = _table("backbone", "timm name", title="Any timm backbone with a spatial feature map works; the paper's:")
     for short, entry in PAPER_BACKBONES.items():
         table.add_row(short, str(entry))
     return table
@@ -240,7 +246,7 @@ def _backbone_table() -> Table:
 def _dataset_table() -> Table:
     from .data import DATASETS
 
-    table = Table("dataset", "classes", "train", "test", "size", "source")
+    table = _table("dataset", "classes", "train", "test", "size", "source")
     for name, info in DATASETS.items():
         size = f"{info.channels}×{info.image_size}×{info.image_size}"
         table.add_row(name, f"{len(info.classes):,}", f"{info.train_size:,}", f"{info.test_size:,}", size, info.source)
@@ -250,7 +256,7 @@ def _dataset_table() -> Table:
 def _experiment_table() -> Table:
     from .experiments.loader import list_experiments, load_experiment
 
-    table = Table("experiment", "runs", "title")
+    table = _table("experiment", "runs", "title")
     for name in list_experiments():
         experiment = load_experiment(name)
         table.add_row(name, str(len(experiment.cells())), experiment.title)

@@ -24,7 +24,7 @@ _WHERE = {"hashed": False}
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """② – ⑦: the network. The fields are the arguments of :func:`isice.create_model`."""
+    """② – ⑦: the network, as in :func:`isice.create_model`; ``img_size`` follows ``data.image_size`` unless given."""
 
     backbone: str = "small_cnn"
     pooling: str = "isice"

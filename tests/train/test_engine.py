@@ -107,6 +107,12 @@ def test_nan_stops_with_the_place_and_leaves_a_record(tmp_path):
     assert "Traceback" in record["traceback"]
 
 
+def test_a_device_that_is_not_there_leaves_a_record(tmp_path):
+    with pytest.raises(ValueError, match="expected a device like"):
+        train_run(override(TINY, ["device=quantum"]), tmp_path)
+    assert json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))["status"] == "failed"
+
+
 def test_infinite_loss_is_not_finite():
     with pytest.raises(FloatingPointError, match="got inf at epoch 3, step 7"):
         check_finite(torch.tensor(float("inf")), 3, 7, 0.1)

@@ -89,6 +89,8 @@ def accuracy_figure(results: Results) -> Figure | None:
     axes.set_ylim(len(groups) - 0.5, -0.7)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
     axes.set_xlabel("test accuracy (%)")
     return figure
 

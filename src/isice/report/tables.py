@@ -105,7 +105,7 @@ def load_results(folder: str | Path) -> Results:
 def result_table(results: Results) -> Table:
     """Test and validation accuracy, training time and parameters of every configuration."""
     titles = [_AXIS_TITLES.get(axis, axis) for axis in results.axes]
-    numbers = ("accuracy %", "val %", "seeds", "training s", "parameters")
+    numbers = ("test %", "val %", "seeds", "training s", "parameters")
     rows = [(*group.labels, *_numbers(group)) for group in results.groups]
     return Table((*titles, *numbers), rows, n_text=len(titles))
 

@@ -24,7 +24,7 @@ from ..models import create_model
 from .descriptors import class_descriptors
 from .optim import create_optimizer, create_schedule
 from .progress import TrainingProgress
-from .record import ARRAYS_FILE, new_record, write_record
+from .record import ARRAYS_FILE, hardware, new_record, write_record
 
 ModelFactory = Callable[[RunConfig, Splits], nn.Module]
 
@@ -45,15 +45,16 @@ def train_run(
     Returns:
         The record, as written.
     """
-    folder, device = Path(folder), resolve_device(config.device)
     with cpu_threads(config.threads):
-        return _recorded(config, folder, device, label or config.model.pooling, build or build_model)
+        return _recorded(config, Path(folder), label or config.model.pooling, build or build_model)
 
 
-def _recorded(config: RunConfig, folder: Path, device: torch.device, label: str, build: ModelFactory) -> dict[str, Any]:
-    record = new_record(config, device)
+def _recorded(config: RunConfig, folder: Path, label: str, build: ModelFactory) -> dict[str, Any]:
+    record = new_record(config)
     start = time.perf_counter()
     try:
+        device = resolve_device(config.device)
+        record["hardware"] = hardware(device)
         result = _train(config, folder, device, label, build)
         record |= {"status": "finished", "seconds": time.perf_counter() - start, **result}
     except Exception as error:
@@ -164,7 +165,7 @@ def build_model(config: RunConfig, splits: Splits) -> nn.Module:
         pretrained=model.pretrained,
         checkpoint_path=model.checkpoint_path,
         in_chans=splits.info.channels,
-        img_size=model.img_size,
+        img_size=model.img_size or config.data.image_size,
     )
 
 

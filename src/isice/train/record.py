@@ -19,8 +19,8 @@ RECORD_FILE = "record.json"
 ARRAYS_FILE = "arrays.npz"
 
 
-def new_record(config: RunConfig, device: torch.device) -> dict[str, Any]:
-    """A record with everything known before training starts."""
+def new_record(config: RunConfig) -> dict[str, Any]:
+    """A record with everything known before training starts; the device is added once it is found."""
     return {
         "schema": SCHEMA,
         "status": "started",
@@ -30,7 +30,7 @@ def new_record(config: RunConfig, device: torch.device) -> dict[str, Any]:
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": commit(),
         "versions": versions(),
-        "hardware": hardware(device),
+        "hardware": hardware(),
     }
 
 
@@ -58,11 +58,12 @@ def versions() -> dict[str, str]:
     return found
 
 
-def hardware(device: torch.device) -> dict[str, Any]:
-    """The device that computes, and the CPU beside it."""
-    found: dict[str, Any] = {"device": str(device), "cpu": _cpu_name(), "cores": os.cpu_count()}
-    found["threads"] = torch.get_num_threads()
-    if device.type == "cuda":
+def hardware(device: torch.device | None = None) -> dict[str, Any]:
+    """The CPU, and the device that computes."""
+    found: dict[str, Any] = {"cpu": _cpu_name(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+    if device is not None:
+        found["device"] = str(device)
+    if device is not None and device.type == "cuda":
         found["gpu"] = torch.cuda.get_device_name(device)
         found["cuda"] = torch.version.cuda
     return found
