@@ -93,6 +93,24 @@ def test_shape_of_many_architectures(name, size, shape):
     assert backbone.out_channels == shape[0]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_resnet",
+        "test_convnext",
+        "test_vit",
+        "vgg11",
+        "efficientvit_b0",
+        "inception_next_atto",
+        "deit_tiny_distilled_patch16_224",
+    ],
+)
+def test_every_parameter_takes_part(name):
+    backbone = create_backbone(name, img_size=64)
+    backbone(torch.rand(2, 3, 64, 64)).square().sum().backward()
+    assert [key for key, parameter in backbone.named_parameters() if parameter.grad is None] == []
+
+
 @pytest.mark.parametrize("name", ["pit_ti_224", "crossvit_tiny_240"])
 def test_a_network_without_a_map_is_an_error(name):
     with pytest.raises(ValueError, match="expected a backbone with a spatial feature map, got"):

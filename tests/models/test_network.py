@@ -122,6 +122,25 @@ def test_attach_keeps_weights_and_classes():
     assert other(x).shape == (2, 4)
 
 
+def test_attach_follows_dtype_and_mode():
+    timm_model = timm.create_model("test_resnet", num_classes=5).double().eval()
+    network = attach(timm_model, "covariance", reduce=8)
+    assert not any(module.training for module in network.modules())
+    assert network(torch.rand(1, 3, 64, 64, dtype=torch.float64)).dtype == torch.float64
+    frozen = timm.create_model("test_resnet").train()
+    frozen.bn1.eval()
+    network = attach(frozen, "gap", reduce=8)
+    assert network.training
+    assert network.reduce.training
+    assert not network.backbone.model.bn1.training
+
+
+@pytest.mark.gpu
+def test_attach_follows_the_device():
+    network = attach(timm.create_model("test_resnet").cuda(), "isice", reduce=8)
+    assert network(torch.rand(2, 3, 64, 64, device="cuda")).is_cuda
+
+
 def test_paper_names_take_their_tag():
     model = create_model("resnet50", pooling="gap", num_classes=2, reduce=4, img_size=32)
     assert model.backbone.model.pretrained_cfg["tag"] == "tv_in1k"

@@ -100,6 +100,8 @@ class Backbone(nn.Module):
             with torch.no_grad(), _evaluating(self.model):
                 # Some heads pool or flatten even when told not to; the features before the head are still a map.
                 self._by_head = self._by_head and _is_map(self.model(blank))
+                if not self._by_head:
+                    _remove_head(self.model)
                 return self._features(blank).shape[1]
         except (AssertionError, IndexError, RuntimeError) as error:
             raise _wrong_size(self.name, self.built_for, error) from error
@@ -220,6 +222,13 @@ def _drop_head(model: nn.Module) -> bool:
         model.reset_classifier(0)  # type: ignore[operator]
         return False
     return True
+
+
+def _remove_head(model: nn.Module) -> None:
+    """Removes what is bypassed, because parameters without gradients stop distributed training."""
+    classifiers = (getattr(model, "pretrained_cfg", None) or {}).get("classifier") or ()
+    for name in (classifiers,) if isinstance(classifiers, str) else classifiers:
+        setattr(model, name.split(".")[0], nn.Identity())
 
 
 def _is_map(out: Any) -> bool:

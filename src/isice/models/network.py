@@ -144,6 +144,7 @@ def attach(
     """Replaces the pooling and the classifier of a timm model that exists already; its other weights stay.
 
     The given model is taken over: it becomes part of the network and loses its own head, so do not use it afterwards.
+    The new parts come on its device, in its dtype and in its mode (train or eval).
 
     Args:
         model: A model made by ``timm.create_model``, or a :class:`Network`.
@@ -164,7 +165,16 @@ def attach(
         raise ValueError("attach: expected num_classes, got None and a model without a classifier; pass num_classes.")
     _check_options("attach", pooling, classes, reduce)
     backbone = model.backbone if isinstance(model, Network) else Backbone(model, img_size=img_size)
-    return Network(backbone, pooling=pooling, num_classes=classes, reduce=reduce)
+    network = Network(backbone, pooling=pooling, num_classes=classes, reduce=reduce)
+    return _follow(network, training=model.training)
+
+
+def _follow(network: Network, *, training: bool) -> Network:
+    """Puts the new parts on the device, in the dtype and in the mode of the backbone, which is left as it is."""
+    for part in (network.reduce, network.pooling, network.classifier):
+        part.to(next(network.backbone.parameters())).train(training)
+    network.training = training
+    return network
 
 
 def _check_options(who: str, pooling: Any, num_classes: Any, reduce: Any) -> None:

@@ -3,6 +3,7 @@
 import logging
 import pickle
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ logger = logging.getLogger("isice")
 
 _NESTED = ("state_dict", "model", "model_state", "model_state_dict", "net", "network", "params", "weights")
 _WRAPPERS = ("module.", "_orig_mod.")
+_TIMM = "backbone.model."
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,7 @@ class LoadReport:
     @property
     def message(self) -> str:
         """One line to read."""
-        total = len(self.matched) + len(self.missing) + len(self.wrong_shape)
-        parts = [f"load_weights: {Path(self.path).name}: {len(self.matched)} of {total} tensors of the model matched"]
+        parts = [f"load_weights: {Path(self.path).name}: {self._matched_parts()}"]
         for title, keys in (
             ("missing in the file", self.missing),
             ("unexpected in the file", self.unexpected),
@@ -58,6 +59,16 @@ class LoadReport:
 
     def __str__(self) -> str:
         return self.message
+
+    def _matched_parts(self) -> str:
+        """How much of the model, and of each of its parts, was loaded: a backbone left at random must be seen."""
+        names = (*self.matched, *self.missing, *self.wrong_shape)
+        text = f"{len(self.matched)} of {len(names)} tensors of the model matched"
+        if len(self.matched) == len(names):
+            return text
+        found = Counter(name.split(".")[0] for name in self.matched)
+        total = Counter(name.split(".")[0] for name in names)
+        return f"{text} ({', '.join(f'{part} {found[part]} of {total[part]}' for part in total)})"
 
 
 def load_weights(model: nn.Module, path: str | Path) -> LoadReport:
@@ -86,7 +97,8 @@ def load_weights(model: nn.Module, path: str | Path) -> LoadReport:
         raise TypeError(f"load_weights: expected a torch module, got {type(model).__name__}; pass the model first.")
     state = read_state_dict(path)
     target = model.state_dict()
-    best = max(_candidates(model, state, target), key=lambda candidate: len(_matching(candidate, target)))
+    candidates = _candidates(model, state, target)
+    prefix, best = max(candidates, key=lambda candidate: len(_matching(candidate[1], target)))
     matched = _matching(best, target)
     if not matched:
         raise ValueError(
@@ -94,7 +106,7 @@ def load_weights(model: nn.Module, path: str | Path) -> LoadReport:
             f"shape: the file has {_some(tuple(state))}, the model {_some(tuple(target))}; use the file's own model."
         )
     model.load_state_dict({key: best[key] for key in matched}, strict=False)
-    report = _report(path, matched, best, target)
+    report = _report(path, prefix, best, target)
     logger.log(logging.INFO if report.complete else logging.WARNING, report.message)
     if hasattr(model, "load_report"):
         model.load_report = report  # type: ignore[assignment]
@@ -153,37 +165,36 @@ def _strip(key: str) -> str:
 
 def _candidates(
     model: nn.Module, state: dict[str, Tensor], target: Mapping[str, Tensor]
-) -> Iterator[dict[str, Tensor]]:
-    """The ways to read a file: as the whole model, as its backbone, as a backbone in its authors' own format."""
-    yield state
-    yield {"backbone." + key: value for key, value in state.items()}
-    as_backbone = {"backbone.model." + key: value for key, value in state.items()}
-    yield as_backbone
+) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """The ways to read a file: as the whole model, as its backbone, as a backbone in its authors' own format.
+
+    Each is the prefix put before the names of the file, and the tensors by the names of the model.
+    """
+    for prefix in ("", "backbone.", _TIMM):
+        yield prefix, {prefix + key: value for key, value in state.items()}
     network = getattr(getattr(model, "backbone", None), "model", None)
     convert = getattr(sys.modules.get(type(network).__module__), "checkpoint_filter_fn", None)
-    if convert is None or len(_matching(as_backbone, target)) == len(as_backbone):
+    if convert is None:
         return
     try:
         converted = convert(dict(state), network)
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         logger.debug("load_weights: timm's converter does not know this file: %s", error)
     else:
-        yield {"backbone.model." + key: value for key, value in converted.items()}
+        yield _TIMM, {_TIMM + key: value for key, value in converted.items()}
 
 
 def _matching(state: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> list[str]:
     return [key for key, value in target.items() if key in state and state[key].shape == value.shape]
 
 
-def _report(
-    path: str | Path, matched: list[str], state: Mapping[str, Tensor], target: Mapping[str, Tensor]
-) -> LoadReport:
+def _report(path: str | Path, prefix: str, state: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> LoadReport:
     both = [key for key in target if key in state and state[key].shape != target[key].shape]
     return LoadReport(
         path=str(path),
-        matched=tuple(matched),
+        matched=tuple(_matching(state, target)),
         missing=tuple(key for key in target if key not in state),
-        unexpected=tuple(key for key in state if key not in target),
+        unexpected=tuple(key.removeprefix(prefix) for key in state if key not in target),
         wrong_shape=tuple(f"{key}: file {tuple(state[key].shape)}, model {tuple(target[key].shape)}" for key in both),
     )
 
