@@ -3,21 +3,43 @@
 Everything is batched, runs on CPU and CUDA in float32 and float64, and is differentiable unless it says otherwise.
 """
 
+from .ops.channel_dropout import adaptive_drop_rate, channel_attention, drop_channels
+from .ops.codebook import fisher_vector, soft_assignment, vlad
 from .ops.correlation import correlation, partial_correlation, regularized_precision
 from .ops.covariance import covariance
 from .ops.diagnostics import inverse_residual, smallest_eigenvalue, sparsity
+from .ops.frobenius_sqrt import frobenius_sqrt
+from .ops.graphical_lasso import graphical_lasso, graphical_lasso_path, sparsity_max
 from .ops.isice import isice
 from .ops.isice_modulated import isice_modulated, modulation, modulation_penalty
+from .ops.kernel_matrix import gaussian_kernel_matrix
 from .ops.newton_schulz import newton_schulz_inverse, newton_schulz_inverse_sqrt, newton_schulz_sqrt
+from .ops.projection import kronecker_projection, low_rank_scores, rank_one_update, two_sided_projection
+from .ops.second_moment import quadratic_forms, second_moment
+from .ops.signed_sqrt import l2_normalize, signed_sqrt
+from .ops.sketch import count_sketch, kernel_features, random_maclaurin, tensor_sketch, tensor_sketches
 from .ops.spectral import matrix_log, matrix_power
 from .ops.vectorize import unvectorize, vectorize
 
 __all__ = [
+    "adaptive_drop_rate",
+    "channel_attention",
     "correlation",
+    "count_sketch",
     "covariance",
+    "drop_channels",
+    "fisher_vector",
+    "frobenius_sqrt",
+    "gaussian_kernel_matrix",
+    "graphical_lasso",
+    "graphical_lasso_path",
     "inverse_residual",
     "isice",
     "isice_modulated",
+    "kernel_features",
+    "kronecker_projection",
+    "l2_normalize",
+    "low_rank_scores",
     "matrix_log",
     "matrix_power",
     "modulation",
@@ -26,9 +48,20 @@ __all__ = [
     "newton_schulz_inverse_sqrt",
     "newton_schulz_sqrt",
     "partial_correlation",
+    "quadratic_forms",
+    "random_maclaurin",
+    "rank_one_update",
     "regularized_precision",
+    "second_moment",
+    "signed_sqrt",
     "smallest_eigenvalue",
+    "soft_assignment",
     "sparsity",
+    "sparsity_max",
+    "tensor_sketch",
+    "tensor_sketches",
+    "two_sided_projection",
     "unvectorize",
     "vectorize",
+    "vlad",
 ]

@@ -1,0 +1,132 @@
+import sys
+import types
+
+import pytest
+import torch
+
+from isice._specs import format_spec, parse_spec
+from isice.pooling import Pooling, SPDPooling, create_pooling, list_poolings, pooling_class, register_pooling
+
+PAPER_TABLE = {
+    "gap", "netvlad", "netfv", "bilinear", "compact_bilinear", "low_rank_bilinear", "kernel_pooling", "hihca",
+    "improved_bilinear", "smso", "mpn_cov", "isqrt_cov", "deep_cov", "deep_kspd", "run", "fcbn", "tkpf",
+    "precision", "isice",
+}  # fmt: skip
+
+
+def test_the_paper_s_table_is_whole():
+    beyond = {"covariance", "isice_mlp", "isice_mlp_star", "partial_correlation", "log_euclidean", "dropcov", "sice"}
+    assert PAPER_TABLE | beyond <= set(list_poolings())
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("gap", ("gap", {})),
+        ("gap()", ("gap", {})),
+        (" isice(n_iter=5, sparsity=1e-2) ", ("isice", {"n_iter": 5, "sparsity": 0.01})),
+        ("x(a='b', c=None, d=-1, e=(1, 2))", ("x", {"a": "b", "c": None, "d": -1, "e": (1, 2)})),
+    ],
+)
+def test_specs(spec, expected):
+    assert parse_spec(spec) == expected
+    assert parse_spec(format_spec(*expected)) == expected
+
+
+@pytest.mark.parametrize(
+    "spec", ["", "a b", "isice(5)", "isice(n=f())", "isice(**x)", "a.b(c=1)", "isice(n=__import__('os'))"]
+)
+def test_bad_specs(spec):
+    with pytest.raises(ValueError, match="spec: expected 'name' or"):
+        parse_spec(spec)
+
+
+def test_a_spec_that_is_no_string():
+    with pytest.raises(TypeError, match=r"spec: expected .*, got 5; pass a string"):
+        parse_spec(5)
+
+
+def test_unknown_names_and_options_come_with_a_suggestion():
+    with pytest.raises(
+        ValueError, match=r"create_pooling: expected one of .*, got 'isqrt_conv'\. Did you mean 'isqrt_cov'"
+    ):
+        create_pooling("isqrt_conv", 8)
+    with pytest.raises(TypeError, match=r"isice: expected options among .*, got 'n_iters'\. Did you mean 'n_iter'"):
+        create_pooling("isice(n_iters=3)", 8)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("isice(n_iter=-1)", "isice: expected n_iter ≥ 0, got -1"),
+        ("isice(sparsity=-1.0)", "isice: expected a finite sparsity ≥ 0"),
+        ("isice_mlp(normalize='l2')", "isice_mlp: expected normalize to be one of"),
+        ("isice_mlp(tau=-1)", "isice_mlp: expected a finite tau ≥ 0"),
+        ("isice_mlp_star(summary='mean')", "isice_mlp_star: expected summary to be one of"),
+        ("isice_mlp_star(first_gradient='printed')", "isice_mlp_star: expected first_gradient to be one of 'inverse'"),
+        ("isqrt_cov(n_iter=0)", "isqrt_cov: expected n_iter ≥ 1, got 0"),
+        ("precision(n_inverse_iter=0)", "precision: expected n_inverse_iter ≥ 1"),
+        ("partial_correlation(ridge=0)", "partial_correlation: expected a finite ridge > 0"),
+    ],
+)
+def test_wrong_options_fail_when_the_layer_is_made(spec, message):
+    with pytest.raises(ValueError, match=message):
+        create_pooling(spec, 8)
+
+
+def test_classifiers_need_the_number_of_classes():
+    with pytest.raises(ValueError, match="low_rank_bilinear: expected num_classes, got None"):
+        create_pooling("low_rank_bilinear", 8)
+
+
+def test_options_of_a_parent_are_options_of_the_child():
+    defaults = pooling_class("isice_mlp_star").option_defaults()
+    assert list(defaults)[-1] == "summary"
+    assert {"sparsity", "n_iter", "tau", "gamma"} <= set(defaults)
+
+
+def test_a_user_s_own_layer():
+    module = types.ModuleType("somewhere.my_pooling")
+    sys.modules[module.__name__] = module
+
+    class Maximum(Pooling):
+        """The largest value of each channel."""
+
+        reference = "a test"
+        __module__ = "somewhere.my_pooling"
+
+        def __init__(self, in_channels, *, scale=1.0):
+            super().__init__(in_channels)
+            self.scale, self.out_features = scale, in_channels
+
+        def pool(self, x):
+            return self.scale * x.amax(dim=(-2, -1))
+
+    from isice.pooling import _registry
+
+    try:
+        register_pooling(Maximum)
+        layer = create_pooling("my_pooling(scale=2.0)", 4)
+        assert repr(layer) == "my_pooling(scale=2.0)"
+        assert layer(torch.ones(1, 4, 2, 2)).tolist() == [[2.0] * 4]
+        _, loss = layer(torch.ones(1, 4, 2, 2), return_loss=True)
+        assert loss == 0
+        with pytest.raises(ValueError, match="expected one layer per file"):
+            register_pooling(type("Other", (Pooling,), {"__module__": "somewhere.my_pooling"}))
+    finally:
+        _registry._POOLINGS.pop("my_pooling", None)
+
+
+def test_unfinished_subclasses_say_what_is_missing():
+    class Nothing(Pooling):
+        pass
+
+    class NoTransform(SPDPooling):
+        pass
+
+    with pytest.raises(TypeError, match=r"Nothing: expected a subclass that defines pool\(\)"):
+        Nothing(2)(torch.ones(1, 2, 1, 1))
+    with pytest.raises(TypeError, match=r"NoTransform: expected a subclass that defines transform\(\)"):
+        NoTransform(2)(torch.ones(1, 2, 1, 1))
+    with pytest.raises(ValueError, match="expected in_channels ≥ 1, got 0"):
+        create_pooling("gap", 0)
