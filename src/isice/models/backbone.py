@@ -70,9 +70,11 @@ class Backbone(nn.Module):
         self.built_for = _pair(known_size)
         if img_size is not None or self.fixed_size is not None:
             self.config["img_size"] = self.built_for
-        self._by_head = _drop_head(model)
         self.model = model
-        self.out_channels = self._probe()
+        with _evaluating(model):
+            self._by_head = _drop_head(model)
+            self.out_channels = self._probe()
+        self.training = model.training
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps images (B, in_chans, H, W) to features (B, out_channels, H', W')."""
@@ -97,7 +99,7 @@ class Backbone(nn.Module):
         parameter = next(self.model.parameters())
         blank = torch.zeros(1, self.in_chans, *self.built_for, dtype=parameter.dtype, device=parameter.device)
         try:
-            with torch.no_grad(), _evaluating(self.model):
+            with torch.no_grad():
                 # Some heads pool or flatten even when told not to; the features before the head are still a map.
                 self._by_head = self._by_head and _is_map(self.model(blank))
                 if not self._by_head:
@@ -269,14 +271,14 @@ def _grid(model: nn.Module, n_tokens: int, image_size: tuple[int, int]) -> tuple
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a moment; every part returns to the mode it had, frozen parts included."""
-    modes = [(module, module.training) for module in model.modules()]
+    """Evaluation mode for a moment; every part returns to the mode it had, and parts made meanwhile take the model's."""
+    modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
         yield
     finally:
-        for module, mode in modes:
-            module.training = mode
+        for module in model.modules():
+            module.training = modes.get(module, modes[model])
 
 
 def _pair(size: Any) -> tuple[int, int]:
