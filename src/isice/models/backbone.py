@@ -271,7 +271,7 @@ def _grid(model: nn.Module, n_tokens: int, image_size: tuple[int, int]) -> tuple
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a moment; every part returns to the mode it had, and parts made meanwhile take the model's."""
+    """Evaluation mode for a moment; parts return to the mode they had, new parts take the model's."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
