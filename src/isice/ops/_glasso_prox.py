@@ -13,8 +13,8 @@ def prox_by_eigh(a: Tensor, rho: Tensor) -> Tensor:
     """
     values, vectors = torch.linalg.eigh(a)
     rho = rho.squeeze(-1)
-    root = torch.sqrt(values * values + 4 * rho)
-    theta = torch.where(values > 0, (values + root) / (2 * rho), 2 / (root - values))
+    larger = torch.sqrt(values * values + 4 * rho).add_(values.abs()).mul_(0.5)
+    theta = torch.where(values > 0, larger / rho, larger.reciprocal())
     return (vectors * theta.unsqueeze(-2)) @ vectors.mT
 
 
