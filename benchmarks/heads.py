@@ -1,0 +1,127 @@
+"""Times every registered pooling head, forward and backward, and the memory it needs.
+
+Usage: python benchmarks/heads.py [--only isice gap …] [--batch 32] [--channels 256] [--device cpu] [--out FILE]
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.measure import RESULTS, forward_backward, median_ms, write_results
+from isice.pooling import Pooling, create_pooling, list_poolings
+
+NUM_CLASSES = 200
+SLOW_SECONDS = 2.0
+
+
+def kept_mib(layer: Pooling, x: Tensor) -> float:
+    """MiB of activations that autograd keeps for the backward pass, each storage once, weights not counted."""
+    weights = {t.untyped_storage().data_ptr() for t in (*layer.parameters(), *layer.buffers())}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = layer(x.detach().requires_grad_())
+    # `out` lives until here: a freed storage could be handed out again and hide another.
+    del out
+    return sum(kept.values()) / 2**20
+
+
+def peak_mib(layer: Pooling, x: Tensor) -> float | None:
+    """Peak GPU memory of forward and backward in MiB, beyond input and weights; None on a CPU, which does not count."""
+    if x.device.type != "cuda":
+        return None
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    forward_backward(layer, x)
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def time_ms(run: Callable[[], object], device: torch.device, repeats: int) -> float:
+    """Median over ``repeats`` after a warm-up; with one repeat the bare time, for heads that have been warmed up."""
+    if repeats > 1:
+        return median_ms(run, device, repeats)
+    start = time.perf_counter()
+    run()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return 1e3 * (time.perf_counter() - start)
+
+
+def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One row of the table, for a head with its default options."""
+    device = torch.device(args.device)
+    torch.manual_seed(args.seed)
+    layer = create_pooling(name, args.channels, num_classes=NUM_CLASSES).to(device)
+    generator = torch.Generator().manual_seed(args.seed)
+    x = torch.randn(args.batch, args.channels, args.side, args.side, generator=generator).relu().to(device)
+    start = time.perf_counter()
+    value, gradient = forward_backward(layer, x)
+    if not (value.isfinite().all() and gradient.isfinite().all()):
+        raise RuntimeError(f"{name}: expected finite values and gradients, got others; run tests/pooling first.")
+    repeats = 1 if time.perf_counter() - start > SLOW_SECONDS else args.repeats
+    with torch.no_grad():
+        forward_ms = time_ms(lambda: layer(x), device, repeats)
+    return {
+        "name": name,
+        "spec": layer.spec,
+        "out_features": layer.out_features,
+        "parameters": sum(parameter.numel() for parameter in layer.parameters()),
+        "repeats": repeats,
+        "forward_ms": forward_ms,
+        "forward_backward_ms": time_ms(lambda: forward_backward(layer, x), device, repeats),
+        "kept_mib": kept_mib(layer, x),
+        "peak_mib": peak_mib(layer, x),
+    }
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """The rows as a Markdown table, fastest first."""
+    lines = ["| head | features | forward ms | fwd+bwd ms | kept MiB | peak MiB |", "|---|--:|--:|--:|--:|--:|"]
+    for row in sorted(rows, key=lambda row: row["forward_backward_ms"]):
+        peak = "—" if row["peak_mib"] is None else f"{row['peak_mib']:.0f}"
+        times = f"{row['forward_ms']:.2f} | {row['forward_backward_ms']:.2f}"
+        lines.append(f"| `{row['name']}` | {row['out_features']} | {times} | {row['kept_mib']:.0f} | {peak} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", choices=list_poolings(), default=list_poolings())
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--channels", type=int, default=256)
+    parser.add_argument("--side", type=int, default=14)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    rows = []
+    for name in args.only:
+        rows.append(measure(name, args))
+        print(f"{name}: {rows[-1]['forward_backward_ms']:.2f} ms", flush=True)
+    print(markdown(rows))
+    title = f"pooling heads, B = {args.batch}, C = {args.channels}, {args.side}×{args.side}, float32"
+    options = ("device", "batch", "channels", "side", "repeats", "seed")
+    command = " ".join(["python benchmarks/heads.py", *(f"--{key} {getattr(args, key)}" for key in options)])
+    out = args.out or RESULTS / f"heads_{torch.device(args.device).type}.json"
+    write_results(out, title, command, args.seed, torch.device(args.device), rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
