@@ -54,13 +54,12 @@ def _linear_part(cov: Tensor, penalty: Tensor, precision: Tensor) -> Tensor:
     return torch.addcmul(cov * precision, penalty, precision.abs()).sum((-2, -1), dtype=torch.float64)
 
 
-def _may_be_done(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor, bound: Tensor) -> Tensor:
-    """Where the second-order estimate of the gap, one product instead of two factorizations, is near ``bound``."""
+def _estimated_gap(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> Tensor:
+    """The gap to second order, by one product instead of two factorizations."""
     product = torch.bmm(precision, dual)
     trace = product.diagonal(dim1=-2, dim2=-1).sum(-1)
-    curvature = 0.5 * ((product * product.mT).sum((-2, -1)) - 2 * trace + cov.shape[-1])
-    slack = _linear_part(cov, penalty, precision) - trace
-    return curvature + slack <= 2 * bound
+    curvature = 0.5 * (torch.mul(product, product.mT).sum((-2, -1)) - 2 * trace + cov.shape[-1])
+    return _linear_part(cov, penalty, precision) + curvature - trace
 
 
 class _State(NamedTuple):
@@ -79,8 +78,11 @@ class _State(NamedTuple):
         return (self.rho * self.u).clamp_(-self.penalty, self.penalty).add_(self.cov)
 
     def select(self, chosen: Tensor) -> "_State":
-        """Some of the problems."""
-        return _State(*(tensor[chosen] for tensor in self))
+        """Some of the problems; all of them are not copied."""
+        if bool(chosen.all()):
+            return self
+        where = chosen.nonzero().squeeze(-1).to(self.cov.device)
+        return _State(*(tensor[where] for tensor in self))
 
 
 def admm(
@@ -102,30 +104,35 @@ def admm(
         init: Precision matrices to start from.
         newton_schulz: Θ-step by products instead of an eigendecomposition.
     """
-    state, finished, check_at = _start(cov, penalty, bound, init), [], FIRST_CHECK
+    state, finished = _start(cov, penalty, bound, init), []
+    check_at = torch.full((len(cov),), FIRST_CHECK)  # on the host, so that it costs no wait to look at
     for iteration in range(1, max_iter + 1):
         # A parameter that never settles could keep ADMM from converging, so late changes are damped.
         state = _iterate(state, newton_schulz, damping=min(1.0, SETTLE / iteration))
-        last = iteration == max_iter
-        if iteration < check_at and not last:
+        due = (check_at <= iteration) | (iteration == max_iter)
+        if not bool(due.any()):
             continue
-        gap = _gap_if_worthwhile(state, estimate_first=newton_schulz and not last)
-        done = (gap <= state.bound) | last
+        gap = torch.full((len(due),), math.inf, dtype=torch.float64)
+        gap[due] = _gaps(state.select(due), estimate_first=newton_schulz and iteration < max_iter).cpu()
+        limit = state.bound.cpu()
+        done = due & ((gap <= limit) | (iteration == max_iter))
+        check_at[due] = iteration + _iterations_left(gap[due] / limit[due])
         if bool(done.any()):
-            everything = bool(done.all())
-            out = state if everything else state.select(done)
-            finished.append((out.place, Solution(out.z, out.dual(), gap[done], torch.full_like(out.place, iteration))))
-            if everything:
+            out = state.select(done)
+            certified = gap[done].to(cov.device)
+            finished.append((out.place, Solution(out.z, out.dual(), certified, torch.full_like(out.place, iteration))))
+            if bool(done.all()):
                 break
-            state, gap = state.select(~done), gap[~done]
-        check_at = iteration + _iterations_until_done(gap, state.bound)
+            state, check_at = state.select(~done), check_at[~done]
     return _in_order(finished)
 
 
-def _iterations_until_done(gap: Tensor, bound: Tensor) -> int:
-    """How many iterations the nearest problem needs at the very least: no run gained a digit in less than 1.3."""
-    digits = float(torch.log10(gap / bound).min())
-    return max(1, int(1.3 * digits)) if math.isfinite(digits) else 1
+def _iterations_left(excess: Tensor) -> Tensor:
+    """How many iterations each problem still needs at the very least: no run gained a digit in less than 1.3.
+
+    Each problem keeps its own calendar, so its result does not depend on its companions in the batch.
+    """
+    return torch.nan_to_num(1.3 * torch.log10(excess), nan=1.0, posinf=1.0, neginf=1.0).long().clamp(min=1)
 
 
 def _in_order(finished: list[tuple[Tensor, Solution]]) -> Solution:
@@ -174,13 +181,17 @@ def _norm(matrix: Tensor) -> Tensor:
     return torch.linalg.vector_norm(matrix, dim=(-2, -1), keepdim=True)
 
 
-def _gap_if_worthwhile(state: _State, *, estimate_first: bool) -> Tensor:
-    """The certified gaps; where products are cheap and factorizations are not, only those that promise to be small."""
+def _gaps(state: _State, *, estimate_first: bool) -> Tensor:
+    """The certified gaps; where products are cheap and factorizations are not, only of those that promise to be small.
+
+    The others get their estimate, which is above the bound.
+    """
     dual = state.dual()
     if not estimate_first:
         return duality_gap(state.cov, state.penalty, state.z, dual)
-    gap = torch.full_like(state.bound, math.inf)
-    near = _may_be_done(state.cov, state.penalty, state.z, dual, state.bound)
+    gap = _estimated_gap(state.cov, state.penalty, state.z, dual)
+    near = gap <= 2 * state.bound
     if bool(near.any()):
-        gap[near] = duality_gap(state.cov[near], state.penalty[near], state.z[near], dual[near])
+        chosen = state.select(near)
+        gap[near] = duality_gap(chosen.cov, chosen.penalty, chosen.z, dual[near])
     return gap

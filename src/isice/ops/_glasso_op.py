@@ -92,8 +92,8 @@ def _solve_by_blocks(
         return cov.clone(), cov.clone(), cov.new_zeros(0, dtype=torch.float64), cov.new_zeros(0, dtype=torch.int64)
     labels = component_labels(cov, penalty)
     if not bool(labels.any()):
-        bound = torch.full((batch,), tol * size, dtype=torch.float64, device=cov.device)
-        return _solve_connected(cov, penalty, bound, max_iter, init, by_products)
+        count = torch.full((batch,), size, device=cov.device)
+        return _solve_connected(cov, penalty, count, tol, max_iter, init, by_products)
     precision = torch.eye(size, dtype=cov.dtype, device=cov.device).repeat(batch, 1, 1)
     covariance = precision.clone()
     gap = torch.zeros(batch, dtype=torch.float64, device=cov.device)
@@ -101,7 +101,7 @@ def _solve_by_blocks(
     for blocks in blocks_by_size(labels):
         first = None if init is None else blocks.gather(init, 1.0)
         parts = _solve_connected(
-            blocks.gather(cov, 1.0), blocks.gather(penalty, 0.0), tol * blocks.n_real, max_iter, first, by_products
+            blocks.gather(cov, 1.0), blocks.gather(penalty, 0.0), blocks.n_real, tol, max_iter, first, by_products
         )
         blocks.scatter_(precision, parts[0])
         blocks.scatter_(covariance, parts[1])
@@ -111,16 +111,14 @@ def _solve_by_blocks(
 
 
 def _solve_connected(
-    cov: Tensor, penalty: Tensor, bound: Tensor, max_iter: int, init: Tensor | None, by_products: bool
+    cov: Tensor, penalty: Tensor, count: Tensor, tol: float, max_iter: int, init: Tensor | None, by_products: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """ADMM to the bound, or, for a bound it reaches slowly, ADMM as far as it is quick and Newton from there."""
-    size = cov.shape[-1]
+    """ADMM to a gap of ``tol`` per variable, or, where it is slow, ADMM as far as it is quick and Newton from there."""
     if not bool(penalty.any()):
         return _plain_inverse(cov)
-    bound = bound.double()
-    quick = bound.clamp(min=POLISH_BELOW * size)
+    bound, quick = tol * count.double(), max(tol, POLISH_BELOW) * count.double()
     solution = admm(cov, penalty, quick, max_iter=max_iter, init=init, newton_schulz=by_products)
-    if cov.dtype == torch.float64 and bool((bound < quick).any()):
+    if cov.dtype == torch.float64 and tol < POLISH_BELOW:
         solution = polish(cov, penalty, solution)
         open_ = solution.gap > bound
         if bool(open_.any()):

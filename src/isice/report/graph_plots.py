@@ -1,0 +1,128 @@
+"""Pictures of sparse precision matrices: the graph, the path over λ, the selection curve. Plain arrays in, axes out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from numpy.typing import ArrayLike
+
+POSITIVE, NEGATIVE, NODE = "#0072b2", "#d55e00", "#57606a"
+
+
+def plot_graph(
+    partial_correlation: ArrayLike, labels: Sequence[str] | None = None, *, ax: Axes | None = None, title: str = ""
+) -> Axes:
+    """Draws variables on a circle and an edge for each partial correlation that is not zero.
+
+    Neighbours on the circle are variables that are strongly connected; blue edges are positive, orange ones negative,
+    and the width is the strength.
+
+    Args:
+        partial_correlation: Matrix (D, D), zero where there is no edge.
+        labels: Names of the variables.
+        ax: Axes to draw on; new ones by default.
+        title: Title of the axes.
+    """
+    matrix = np.asarray(partial_correlation, dtype=float)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"plot_graph: expected one square matrix (D, D), got shape {matrix.shape}.")
+    size = len(matrix)
+    names = [str(i) for i in range(size)] if labels is None else list(labels)
+    if len(names) != size:
+        raise ValueError(f"plot_graph: expected {size} labels, one per variable, got {len(names)}.")
+    ax = ax or plt.figure(figsize=(6, 6)).add_subplot()
+    angle = np.empty(size)
+    angle[_circle_order(matrix)] = 2 * np.pi * np.arange(size) / size
+    points = np.column_stack([np.cos(angle), np.sin(angle)])
+    rows, columns = np.nonzero(np.triu(matrix, 1))
+    strength = matrix[rows, columns]
+    ax.add_collection(
+        LineCollection(
+            [(points[i], points[j]) for i, j in zip(rows, columns, strict=True)],
+            colors=[POSITIVE if value > 0 else NEGATIVE for value in strength],
+            linewidths=0.5 + 6 * np.abs(strength),
+            alpha=0.7,
+        )
+    )
+    ax.scatter(points[:, 0], points[:, 1], s=60, color=NODE, zorder=2)
+    for point, turn, name in zip(points, np.degrees(angle), names, strict=True):
+        flip = 90 < turn % 360 < 270
+        ax.text(
+            1.06 * point[0],
+            1.06 * point[1],
+            name,
+            rotation=turn + 180 if flip else turn,
+            rotation_mode="anchor",
+            ha="right" if flip else "left",
+            va="center",
+            fontsize=9,
+        )
+    ax.set(xlim=(-1.7, 1.7), ylim=(-1.7, 1.7), aspect="equal", title=title)
+    ax.axis("off")
+    return ax
+
+
+def _circle_order(matrix: np.ndarray) -> np.ndarray:
+    """Starts anywhere and always goes on to the unvisited variable most strongly tied to the last few."""
+    strength = np.abs(matrix) * ~np.eye(len(matrix), dtype=bool)
+    order = [int(strength.sum(axis=0).argmax())]
+    recent = strength[order[0]].copy()
+    while len(order) < len(matrix):
+        recent[order] = -1.0
+        order.append(int(recent.argmax()))
+        recent = 0.5 * np.maximum(recent, 0) + strength[order[-1]]
+    return np.array(order)
+
+
+def plot_path(
+    sparsities: ArrayLike, partial_correlations: ArrayLike, *, chosen: float | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draws every partial correlation against λ, and marks the λ chosen.
+
+    Args:
+        sparsities: λ values (L,).
+        partial_correlations: Matrices (L, D, D).
+        chosen: λ to mark.
+        ax: Axes to draw on; new ones by default.
+    """
+    grid, matrices = np.asarray(sparsities, dtype=float), np.asarray(partial_correlations, dtype=float)
+    if matrices.ndim != 3 or len(matrices) != len(grid):
+        raise ValueError(f"plot_path: expected matrices (L, D, D) for {len(grid)} values of λ, got {matrices.shape}.")
+    ax = ax or plt.figure(figsize=(6, 4)).add_subplot()
+    rows, columns = np.triu_indices(matrices.shape[-1], 1)
+    curves = matrices[:, rows, columns]
+    for curve in curves.T[np.any(curves != 0, axis=0)]:
+        strongest = curve[np.abs(curve).argmax()]
+        ax.plot(grid, curve, color=POSITIVE if strongest > 0 else NEGATIVE, alpha=0.6, linewidth=1)
+    _mark(ax, chosen)
+    ax.set(xscale="log", xlabel="sparsity λ", ylabel="partial correlation")
+    ax.invert_xaxis()
+    return ax
+
+
+def plot_selection(model: Any, *, ax: Axes | None = None) -> Axes:
+    """Draws the selection curve of a fitted :class:`isice.estimator.SparsePrecisionCV` and marks the λ chosen."""
+    if not hasattr(model, "selection_curve_"):
+        raise ValueError(f"plot_selection: expected a fitted SparsePrecisionCV, got {model!r}; call fit() first.")
+    ax = ax or plt.figure(figsize=(6, 4)).add_subplot()
+    grid, curve = model.sparsities_, model.selection_curve_
+    ax.plot(grid, curve, marker="o", markersize=3, color=POSITIVE)
+    if model.selection_spread_ is not None:
+        low, high = curve - model.selection_spread_, curve + model.selection_spread_
+        ax.fill_between(grid, low, high, color=POSITIVE, alpha=0.2, label="± standard error")
+    if model.selection == "stars":
+        ax.axhline(model.instability, color=NODE, linewidth=1, label=f"accepted: {model.instability:g}")
+    _mark(ax, model.sparsity_)
+    names = {"cv": "held-out log-likelihood", "ebic": "EBIC", "stars": "edge instability"}
+    ax.set(xscale="log", xlabel="sparsity λ", ylabel=names[model.selection])
+    ax.invert_xaxis()
+    ax.legend(frameon=False)
+    return ax
+
+
+def _mark(ax: Axes, chosen: float | None) -> None:
+    if chosen is not None:
+        ax.axvline(chosen, color=NODE, linestyle="--", linewidth=1, label=f"chosen: λ = {chosen:.3g}")

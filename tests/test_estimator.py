@@ -1,0 +1,148 @@
+"""The estimators: scikit-learn's own checks, agreement with its graphical lasso, and the choice of λ."""
+
+import numpy as np
+import pytest
+from sklearn.covariance import GraphicalLasso, log_likelihood
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import KFold
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from isice.estimator import SparsePrecision, SparsePrecisionCV
+
+
+def chain_samples(n, size=8, seed=0):
+    """Samples of a Gauss–Markov chain: variable i depends on i ± 1 alone."""
+    precision = np.eye(size) + np.diag([-0.45] * (size - 1), 1) + np.diag([-0.45] * (size - 1), -1)
+    return np.random.default_rng(seed).multivariate_normal(np.arange(size), np.linalg.inv(precision), size=n)
+
+
+def chain_edges(size=8):
+    return np.eye(size, k=1, dtype=bool) | np.eye(size, k=-1, dtype=bool)
+
+
+@parametrize_with_checks(
+    [
+        SparsePrecision(),
+        SparsePrecisionCV(sparsities=3, cv=2),
+        SparsePrecisionCV(selection="ebic", sparsities=3),
+        SparsePrecisionCV(selection="stars", sparsities=3, n_subsamples=3),
+    ]
+)
+def test_keeps_scikit_learns_rules(estimator, check):
+    check(estimator)
+
+
+def test_agrees_with_scikit_learn():
+    x = chain_samples(300)
+    ours = SparsePrecision(0.1, scale="raw", tol=1e-10).fit(x)
+    theirs = GraphicalLasso(0.1, tol=1e-9, enet_tol=1e-10, max_iter=1000).fit(x)
+    np.testing.assert_allclose(ours.precision_, theirs.precision_, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(ours.location_, theirs.location_)
+    assert ours.score(x) == pytest.approx(theirs.score(x), rel=1e-4)
+
+
+def test_learned_values_belong_together():
+    model = SparsePrecision(0.15).fit(chain_samples(100))
+    np.testing.assert_allclose(model.precision_ @ model.covariance_, np.eye(8), atol=1e-8)
+    np.testing.assert_array_equal(model.partial_correlation_ != 0, model.precision_ != 0)
+    np.testing.assert_allclose(np.diag(model.partial_correlation_), 1.0)
+    scale = np.sqrt(np.diag(model.precision_))
+    off = ~np.eye(8, dtype=bool)
+    np.testing.assert_allclose(model.partial_correlation_[off], (-model.precision_ / np.outer(scale, scale))[off])
+    assert 0 <= model.dual_gap_ <= 8e-6
+    assert model.n_iter_ >= 1
+
+
+def test_a_batch_of_subjects_is_what_each_gives_alone():
+    subjects = [chain_samples(n, seed=n) for n in (12, 40, 100)]
+    for model, x in zip(SparsePrecision(0.2).fit_batch(subjects), subjects, strict=True):
+        alone = SparsePrecision(0.2).fit(x)
+        np.testing.assert_allclose(model.precision_, alone.precision_, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(model.location_, x.mean(axis=0))
+        assert model.n_iter_ == alone.n_iter_
+
+
+def test_subjects_must_share_their_variables():
+    with pytest.raises(ValueError, match=r"same number of variables, got \[3, 4\]"):
+        SparsePrecision().fit_batch([chain_samples(5, 3), chain_samples(5, 4)])
+
+
+def true_and_false_edges(selection):
+    model = SparsePrecisionCV(selection=selection, gamma=1.0, sparsities=25).fit(chain_samples(2000))
+    found = np.triu(model.precision_ != 0, 1)
+    return int((found & chain_edges()).sum()), int((found & ~chain_edges()).sum())
+
+
+def test_every_selection_finds_the_chain_and_stars_nothing_else():
+    assert true_and_false_edges("stars") == (7, 0)
+    by_ebic, by_cv = true_and_false_edges("ebic"), true_and_false_edges("cv")
+    assert by_ebic[0] == by_cv[0] == 7
+    assert by_ebic[1] < by_cv[1]
+
+
+def test_cross_validation_scores_are_held_out_likelihoods():
+    x, folds = chain_samples(60), KFold(3)
+    model = SparsePrecisionCV(cv=folds, sparsities=[0.3, 0.1, 0.03], tol=1e-9).fit(x)
+    assert model.sparsities_.tolist() == [0.3, 0.1, 0.03]
+    for sparsity, score in zip(model.sparsities_, model.selection_curve_, strict=True):
+        expected = []
+        for train, test in folds.split(x):
+            fitted = SparsePrecision(sparsity, tol=1e-9).fit(x[train])
+            centred = x[test] - x[train].mean(axis=0)
+            expected.append(log_likelihood(centred.T @ centred / len(test), fitted.precision_))
+        assert score == pytest.approx(np.mean(expected), rel=1e-8)
+    assert model.sparsity_ == model.sparsities_[np.argmax(model.selection_curve_)]
+    np.testing.assert_allclose(
+        model.precision_, SparsePrecision(model.sparsity_, tol=1e-9).fit(x).precision_, rtol=1e-4
+    )
+
+
+def test_ebic_is_its_definition():
+    x = chain_samples(50)
+    model = SparsePrecisionCV(selection="ebic", gamma=0.5, sparsities=[0.2]).fit(x)
+    centred = x - x.mean(axis=0)
+    cov = centred.T @ centred / 50
+    likelihood = 25 * (np.linalg.slogdet(model.precision_)[1] - np.trace(cov @ model.precision_))
+    edges = np.count_nonzero(np.triu(model.precision_, 1))
+    assert model.selection_curve_[0] == pytest.approx(-2 * likelihood + edges * np.log(50) + 2 * edges * np.log(8))
+
+
+def test_stars_instability_grows_along_the_path_and_is_reproducible():
+    first = SparsePrecisionCV(selection="stars", random_state=3).fit(chain_samples(80))
+    again = SparsePrecisionCV(selection="stars", random_state=3).fit(chain_samples(80))
+    np.testing.assert_array_equal(first.selection_curve_, again.selection_curve_)
+    assert np.all(np.diff(first.selection_curve_) >= 0)
+    assert first.selection_curve_[0] <= 0.05
+    assert first.selection_curve_[-1] <= 0.5
+
+
+def test_the_automatic_grid_starts_at_a_diagonal_matrix():
+    model = SparsePrecisionCV(selection="ebic", sparsities=4).fit(chain_samples(60))
+    assert np.count_nonzero(model.precision_path_[0]) == 8
+    assert np.count_nonzero(model.precision_path_[-1]) > 8
+    np.testing.assert_allclose(model.sparsities_[-1], 0.01 * model.sparsities_[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"selection": "aic"}, "expected selection to be one of"),
+        ({"sparsities": [0.1, 0.0]}, "expected sparsities > 0"),
+        ({"selection": "ebic", "gamma": -1.0}, "expected a finite gamma"),
+    ],
+)
+def test_wrong_options_are_refused_at_fit(options, message):
+    with pytest.raises(ValueError, match=message):
+        SparsePrecisionCV(**options).fit(chain_samples(20))
+
+
+def test_a_constant_variable_is_refused_with_a_reason():
+    x = chain_samples(20)
+    x[:, 3] = 1.0
+    with pytest.raises(ValueError, match="drop constant variables"):
+        SparsePrecision().fit(x)
+
+
+def test_unfitted_use_is_an_error():
+    with pytest.raises((NotFittedError, AttributeError)):
+        SparsePrecision().score(chain_samples(10))
