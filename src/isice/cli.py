@@ -249,7 +249,8 @@ def _dataset_table() -> Table:
     table = _table("dataset", "classes", "train", "test", "size", "source")
     for name, info in DATASETS.items():
         size = f"{info.channels}×{info.image_size}×{info.image_size}"
-        table.add_row(name, f"{len(info.classes):,}", f"{info.train_size:,}", f"{info.test_size:,}", size, info.source)
+        counts = (info.num_classes, info.train_size, info.test_size)
+        table.add_row(name, *("any" if count is None else f"{count:,}" for count in counts), size, info.source)
     return table
 
 

@@ -41,24 +41,44 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """① the data: which, where, at what size, and how much of the training part is held out for validation."""
+    """① the data: which, where, at what size, how transformed, and how much of train is held out for validation.
+
+    ``split`` is the number of the dataset's own split (DTD: 1 … 10) or seeded one (mini-ImageNet). ``transform`` and
+    ``mean``/``std`` are the dataset's unless given. An unreadable image stops the run, or is left out and counted.
+    ``cache`` keeps decoded images: in memory, which changes no result, or on the GPU, which decodes and resizes itself.
+    """
 
     name: str = "digits"
     root: str | None = field(default=None, metadata=_WHERE)
+    download: bool = field(default=False, metadata=_WHERE)
     image_size: int | None = None
     batch_size: int = 64
     workers: int = field(default=0, metadata=_WHERE)
+    split: int = 1
     val_fraction: float = 0.0
     split_seed: int = 0
+    transform: str = "auto"
+    color_jitter: float = 0.0
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    on_bad_image: str = "stop"
+    cache: str = "none"
 
     def __post_init__(self) -> None:
         check_int("config", "data.batch_size", self.batch_size, minimum=1)
         check_int("config", "data.workers", self.workers, minimum=0)
+        check_int("config", "data.split", self.split, minimum=1)
         check_int("config", "data.split_seed", self.split_seed, minimum=0)
         if self.image_size is not None:
             check_int("config", "data.image_size", self.image_size, minimum=1)
         if not 0.0 <= self.val_fraction < 1.0:
             raise ValueError(f"config: expected 0 ≤ data.val_fraction < 1, got {self.val_fraction}.")
+        check_choice("config", "data.transform", self.transform, ("auto", "none", "paper", "crop", "randaugment"))
+        check_number("config", "data.color_jitter", self.color_jitter)
+        check_choice("config", "data.on_bad_image", self.on_bad_image, ("stop", "skip"))
+        check_choice("config", "data.cache", self.cache, ("none", "ram", "gpu"))
+        if (self.mean is None) != (self.std is None):
+            raise ValueError(f"config: expected data.mean and data.std together, got {self.mean} and {self.std}.")
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from sklearn.datasets import load_digits as sklearn_digits
 
 from isice.config import DataConfig
 from isice.data import DATASETS, dataset_info, load_splits
-from isice.data.datasets import stratified_split
+from isice.data.parts import stratified_split
 
 
 def as_rows(part) -> list[bytes]:
-    return [image.numpy().tobytes() + label.numpy().tobytes() for image, label in (part[i] for i in range(len(part)))]
+    return [image.numpy().tobytes() + label.to_bytes(8, "little") for image, label in (part[i] for i in range(len(part)))]
 
 
 def test_parts_are_the_whole_and_do_not_overlap():

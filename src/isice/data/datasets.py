@@ -2,65 +2,179 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
-import torch
-from torch import Tensor
-from torch.utils.data import Dataset, Subset
+from functools import partial
 
 from .._checks import suggestion
 from ..config import DataConfig
+from . import layouts, textures
 from .digits import load_digits
+from .layouts import Loaded
+from .transforms import IMAGENET_MEAN, IMAGENET_STD
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """One row of the table.
+    """One row of the table. A size of None is not known beforehand and not checked.
 
     Attributes:
-        classes: Names of the classes, in the order of their labels.
+        num_classes: Number of classes.
         channels: Channels of an image.
-        image_size: Side of an image when the config names none.
+        image_size: Side of an image when the config names none: the paper's.
         train_size: Images of the training part, before a validation part is held out.
         test_size: Images of the test part.
         source: Where the data come from.
-        load: Gives the training and the test part as map-style datasets of (image, label) with their ``targets``.
+        load: Reads the archive, as :class:`~isice.data.layouts.Loaded`.
+        protocol: Which images are for training and which for testing.
+        note: Where the paper prints something else.
+        n_splits: How many splits ``data.split`` can choose from; None is any number.
+        transform: The transform when the config says ``"auto"``.
+        mean: Mean per channel when the config names none; None leaves values as they are.
+        std: Standard deviation per channel.
+        classes: Names of the classes in the order of their labels; known once loaded.
     """
 
-    classes: tuple[str, ...]
+    num_classes: int | None
     channels: int
     image_size: int
-    train_size: int
-    test_size: int
+    train_size: int | None
+    test_size: int | None
     source: str
-    load: Callable[[DataConfig], tuple[Dataset, Dataset]]
+    load: Callable[[DataConfig], Loaded]
+    protocol: str = ""
+    note: str = ""
+    n_splits: int | None = 1
+    transform: str = "paper"
+    mean: tuple[float, ...] | None = IMAGENET_MEAN
+    std: tuple[float, ...] | None = IMAGENET_STD
+    classes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Splits:
-    """The parts of a dataset. ``val`` is None unless a fraction of train was held out; test is for the end only."""
-
-    info: DatasetInfo
-    train: Dataset
-    val: Dataset | None
-    test: Dataset
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The number of images per part."""
-        parts = {"train": self.train, "val": self.val, "test": self.test}
-        return {name: len(part) for name, part in parts.items() if part is not None}  # type: ignore[arg-type]
-
+_Embedded = partial(DatasetInfo, transform="none", mean=None, std=None)
+_Textures = partial(
+    _Embedded,
+    num_classes=textures.N_CLASSES,
+    channels=textures.CHANNELS,
+    image_size=textures.SIZE,
+    train_size=textures.TRAIN_SIZE,
+    test_size=textures.TEST_SIZE,
+)
 
 DATASETS: dict[str, DatasetInfo] = {
-    "digits": DatasetInfo(
-        classes=tuple("0123456789"),
+    "digits": _Embedded(
+        num_classes=10,
         channels=1,
         image_size=8,
         train_size=1347,
         test_size=450,
         source="UCI optical recognition of handwritten digits, as shipped with scikit-learn",
         load=load_digits,
+        protocol="fixed stratified split",
+        classes=tuple("0123456789"),
+    ),
+    "textures": _Textures(
+        source="generated: Gaussian fields, classes differ in the correlations of the channels",
+        load=textures.load_textures,
+        protocol="equal mean and variance of every channel in every class",
+    ),
+    "textures_partial": _Textures(
+        source="generated: Gaussian fields, classes differ in the partial correlations of the channels",
+        load=partial(textures.load_textures, family="partial"),
+        protocol="equal means and variances, covariances that differ by at most 0.12",
+    ),
+    "mit_indoor67": DatasetInfo(
+        num_classes=67,
+        channels=3,
+        image_size=448,
+        train_size=5360,
+        test_size=1340,
+        source="https://web.mit.edu/torralba/www/indoor.html",
+        load=layouts.load_mit_indoor67,
+        protocol="TrainImages.txt / TestImages.txt, a subset of the 15,620 images",
+    ),
+    "cub200": DatasetInfo(
+        num_classes=200,
+        channels=3,
+        image_size=448,
+        train_size=5994,
+        test_size=5794,
+        source="https://www.vision.caltech.edu/datasets/cub_200_2011/",
+        load=layouts.load_cub200,
+        protocol="train_test_split.txt; no boxes, no part annotations",
+    ),
+    "aircraft": DatasetInfo(
+        num_classes=100,
+        channels=3,
+        image_size=448,
+        train_size=6667,
+        test_size=3333,
+        source="torchvision FGVCAircraft (downloads)",
+        load=layouts.load_aircraft,
+        protocol="100 variants, official trainval / test",
+        note="the paper prints 6,600 / 3,400; the official lists have 6,667 / 3,333",
+    ),
+    "cars": DatasetInfo(
+        num_classes=196,
+        channels=3,
+        image_size=448,
+        train_size=8144,
+        test_size=8041,
+        source="torchvision StanfordCars (its download is gone: bring the files)",
+        load=layouts.load_cars,
+        protocol="official train / test",
+    ),
+    "dtd": DatasetInfo(
+        num_classes=47,
+        channels=3,
+        image_size=448,
+        train_size=3760,
+        test_size=1880,
+        source="torchvision DTD (downloads)",
+        load=layouts.load_dtd,
+        protocol="official split 1 … 10 by data.split, train + val for training; the mean over the ten is reported",
+        note="the paper prints 4,512 / 1,128; every official split has 3,760 / 1,880",
+        n_splits=10,
+    ),
+    "inaturalist2017": DatasetInfo(
+        num_classes=5089,
+        channels=3,
+        image_size=299,
+        train_size=579184,
+        test_size=95986,
+        source="https://github.com/visipedia/inat_comp (2017); torchvision INaturalist downloads the images",
+        load=layouts.load_inaturalist2017,
+        protocol="train2017.json / val2017.json; the competition's validation part is the test part",
+    ),
+    "mini_imagenet": DatasetInfo(
+        num_classes=100,
+        channels=3,
+        image_size=224,
+        train_size=54000,
+        test_size=6000,
+        source="100 ImageNet classes of 600 images (Vinyals et al. 2016; lists of Ravi and Larochelle 2017)",
+        load=layouts.load_mini_imagenet,
+        protocol="90:10 in every class, data.split is the seed; the paper's own split is not published",
+        n_splits=None,
+    ),
+    "imagenet100": DatasetInfo(
+        num_classes=100,
+        channels=3,
+        image_size=224,
+        train_size=126689,
+        test_size=5000,
+        source="ILSVRC 2012 in folders train/<wnid>, val/<wnid>; the 100 classes of Tian et al. (2020)",
+        load=layouts.load_imagenet100,
+        protocol="all training and validation images of the 100 classes",
+        note="the paper prints 130,000 (1,300 per class); ILSVRC 2012 has fewer in some classes, 126,689 in all",
+    ),
+    "folder": DatasetInfo(
+        num_classes=None,
+        channels=3,
+        image_size=448,
+        train_size=None,
+        test_size=None,
+        source="any folder: train/<class>/*, and test/<class>/* or val/<class>/*",
+        load=layouts.load_folder,
+        protocol="as the folders say; with both test and val, val is the validation part",
     ),
 }
 
@@ -69,52 +183,11 @@ def dataset_info(name: str) -> DatasetInfo:
     """The table row of a dataset; an unknown name is an error with a suggestion.
 
     Example:
-        >>> len(dataset_info("digits").classes)
-        10
+        >>> dataset_info("cub200").num_classes
+        200
     """
     if name not in DATASETS:
         raise ValueError(
             f"data: expected one of {', '.join(sorted(DATASETS))}, got {name!r}.{suggestion(name, DATASETS)}"
         )
     return DATASETS[name]
-
-
-def load_splits(config: DataConfig) -> Splits:
-    """Loads a dataset, checks its sizes against the table and holds out a validation part of train if asked.
-
-    The split depends on ``split_seed`` alone, not on the seed of a run, so that all runs see the same parts.
-
-    Example:
-        >>> load_splits(DataConfig(name="digits", val_fraction=0.2)).sizes
-        {'train': 1078, 'val': 269, 'test': 450}
-    """
-    info = dataset_info(config.name)
-    train, test = info.load(config)
-    found = (len(train), len(test))  # type: ignore[arg-type]
-    if found != (info.train_size, info.test_size):
-        raise ValueError(
-            f"data: expected {info.train_size} training and {info.test_size} test images in {config.name!r}, "
-            f"got {found[0]} and {found[1]}; the files are incomplete or another version."
-        )
-    if config.val_fraction == 0.0:
-        return Splits(info, train, None, test)
-    targets = torch.as_tensor(train.targets)  # type: ignore[attr-defined]
-    kept, held = stratified_split(targets, config.val_fraction, config.split_seed)
-    return Splits(info, Subset(train, kept), Subset(train, held), test)
-
-
-def stratified_split(targets: Tensor, fraction: float, seed: int) -> tuple[list[int], list[int]]:
-    """Indices (kept, held out), with about ``fraction`` of every class held out and at least one image of it kept."""
-    rng = np.random.default_rng(seed)
-    kept: list[int] = []
-    held: list[int] = []
-    for label in targets.unique().tolist():
-        members = rng.permutation(np.flatnonzero(targets.numpy() == label)).tolist()
-        n_held = min(round(fraction * len(members)), len(members) - 1)
-        held += members[:n_held]
-        kept += members[n_held:]
-    if not held:
-        raise ValueError(
-            f"data: expected data.val_fraction to hold out at least one image, got {fraction} of {len(targets)} images."
-        )
-    return sorted(kept), sorted(held)

@@ -2,37 +2,24 @@
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn.functional import interpolate
-from torch.utils.data import Dataset
 
 from ..config import DataConfig
+from .layouts import Loaded
+from .parts import TensorSource
 
 # The copy in scikit-learn has no test part of its own: this one is fixed, whatever the seeds of config and run.
 _TEST_SIZE, _TEST_SEED = 450, 0
 
 
-class InMemoryImages(Dataset):
-    """Images (N, C, H, W) and labels (N,) held as tensors."""
-
-    def __init__(self, images: Tensor, targets: Tensor) -> None:
-        self.images, self.targets = images, targets
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        return self.images[index], self.targets[index]
-
-
-def load_digits(config: DataConfig) -> tuple[Dataset, Dataset]:
+def load_digits(config: DataConfig) -> Loaded:
     """The training (1347) and test (450) part, stratified by class, pixels in [0, 1].
 
     ``image_size`` other than 8 enlarges the pictures by bilinear interpolation.
 
     Example:
-        >>> train, test = load_digits(DataConfig(image_size=16))
-        >>> train[0][0].shape, len(test)
+        >>> loaded = load_digits(DataConfig(image_size=16))
+        >>> loaded.train[0].shape, len(loaded.test)
         (torch.Size([1, 16, 16]), 450)
     """
     from sklearn.datasets import load_digits as sklearn_digits
@@ -47,4 +34,5 @@ def load_digits(config: DataConfig) -> tuple[Dataset, Dataset]:
     train, test = train_test_split(
         np.arange(len(targets)), test_size=_TEST_SIZE, random_state=_TEST_SEED, stratify=raw.target
     )
-    return InMemoryImages(images[train], targets[train]), InMemoryImages(images[test], targets[test])
+    parts = [TensorSource(images[rows], targets[rows]) for rows in (train, test)]
+    return Loaded(tuple("0123456789"), *parts)

@@ -1,0 +1,88 @@
+"""Reading image files: decoded by torchvision, by Pillow where that cannot, and a broken one is named.
+
+EXIF orientation is ignored, as in torchvision's and timm's loaders and in the published results: pictures appear as
+they are stored, also when a GPU decodes them.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
+
+
+class BadImageError(ValueError):
+    """A file that is missing, or cannot be decoded to a picture."""
+
+
+def read_image(path: str | Path) -> Tensor:
+    """Decodes an image file to RGB.
+
+    Args:
+        path: The file. JPEG, PNG, GIF (first frame) and WebP go through torchvision; what it cannot read, Pillow tries.
+
+    Returns:
+        Pixels (3, H, W), uint8.
+
+    Raises:
+        BadImageError: The file is missing or broken; the message names it.
+    """
+    from torchvision.io import ImageReadMode, decode_image
+
+    try:
+        image = decode_image(str(path), mode=ImageReadMode.RGB)
+    except (RuntimeError, ValueError):
+        return _read_with_pillow(path)
+    if image.dtype != torch.uint8:  # a 16-bit PNG
+        return _read_with_pillow(path)
+    return image[0] if image.ndim == 4 else image
+
+
+def _read_with_pillow(path: str | Path) -> Tensor:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1).contiguous()
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise BadImageError(
+            f"data: expected a readable image, got {str(path)!r} ({error}); "
+            "repair or remove it, or set data.on_bad_image=skip."
+        ) from None
+
+
+def missing_files(paths: Iterable[str]) -> list[str]:
+    """Those of ``paths`` that do not exist. Folders are listed once: much faster than asking for every file.
+
+    Example:
+        >>> missing_files(["nowhere/a.jpg"])
+        ['nowhere/a.jpg']
+    """
+    by_folder: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        by_folder[os.path.dirname(path)].append(path)
+    missing = []
+    for folder, members in by_folder.items():
+        present = set(os.listdir(folder)) if os.path.isdir(folder) else set()
+        missing += [path for path in members if os.path.basename(path) not in present]
+    return missing
+
+
+def find_bad_images(paths: list[str], threads: int | None = None) -> dict[int, str]:
+    """Decodes every file once and gives the index and the error of each that cannot be read."""
+
+    def problem(path: str) -> str | None:
+        try:
+            read_image(path)
+        except BadImageError as error:
+            return str(error)
+        return None
+
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        return {index: text for index, text in enumerate(pool.map(problem, paths, chunksize=64)) if text}

@@ -1,0 +1,100 @@
+"""From a decoded picture to the network's input, in three steps: prepare (fixed) → augment (random) → finish (fixed).
+
+The steps are apart so that prepared pictures can be cached, and so that a GPU can do the rest for a whole batch.
+All randomness is drawn from torch's global CPU generator.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torchvision.transforms import v2
+
+from .._checks import check_choice, check_int, check_number
+
+TRANSFORMS = ("none", "paper", "crop", "randaugment")
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+# The part of the shorter side that the central crop of an evaluation keeps: 224 of 256, as everywhere.
+_CENTER_CROP = 0.875
+
+
+@dataclass(frozen=True)
+class Transform:
+    """One way from picture to input.
+
+    Attributes:
+        prepare: Deterministic steps on the decoded picture; None leaves it as it is, whatever its size.
+        augment: Random steps, in order.
+        finish: Conversion to float32 in [0, 1] and normalisation; also takes a batch.
+    """
+
+    prepare: Callable[[Tensor], Tensor] | None
+    augment: tuple[Callable[[Tensor], Tensor], ...]
+    finish: Callable[[Tensor], Tensor]
+
+    @property
+    def only_flips(self) -> bool:
+        """Whether a flip is all that is random, which can be done for a batch at once."""
+        return all(isinstance(step, v2.RandomHorizontalFlip) for step in self.augment)
+
+    def __call__(self, image: Tensor) -> Tensor:
+        image = image if self.prepare is None else self.prepare(image)
+        return self.augmented(image)
+
+    def augmented(self, prepared: Tensor) -> Tensor:
+        """The steps after :attr:`prepare`."""
+        for step in self.augment:
+            prepared = step(prepared)
+        return self.finish(prepared)
+
+
+def create_transforms(
+    kind: str,
+    size: int,
+    *,
+    mean: tuple[float, ...] | None = IMAGENET_MEAN,
+    std: tuple[float, ...] | None = IMAGENET_STD,
+    color_jitter: float = 0.0,
+) -> tuple[Transform, Transform]:
+    """The transforms for training and for evaluation.
+
+    Args:
+        kind: ``"paper"`` resizes to size×size, whatever the aspect, and flips at random; ``"none"`` only resizes;
+            ``"crop"`` takes a random resized crop and flips; ``"randaugment"`` adds RandAugment to that. Evaluation
+            resizes like training, or takes the central crop where training crops.
+        size: Height and width of the result.
+        mean: Mean per channel to subtract; None leaves values in [0, 1].
+        std: Standard deviation per channel to divide by; None with ``mean``.
+        color_jitter: Strength of random brightness, contrast and saturation changes; 0 is none.
+
+    Example:
+        >>> train, evaluate = create_transforms("paper", 448)
+        >>> evaluate(torch.zeros(3, 100, 80, dtype=torch.uint8)).shape
+        torch.Size([3, 448, 448])
+    """
+    check_choice("data", "transform", kind, TRANSFORMS)
+    check_int("data", "image_size", size, minimum=1)
+    check_number("data", "color_jitter", color_jitter)
+    finish = _finish(mean, std)
+    jitter = (v2.ColorJitter(color_jitter, color_jitter, color_jitter),) if color_jitter else ()
+    if kind in ("none", "paper"):
+        square = v2.Resize((size, size), antialias=True)
+        flip = (v2.RandomHorizontalFlip(),) if kind == "paper" else ()
+        return Transform(square, (*flip, *jitter), finish), Transform(square, (), finish)
+    crop = (v2.RandomResizedCrop(size, antialias=True), v2.RandomHorizontalFlip())
+    policy = (v2.RandAugment(),) if kind == "randaugment" else ()
+    center = v2.Compose([v2.Resize(round(size / _CENTER_CROP), antialias=True), v2.CenterCrop(size)])
+    return Transform(None, (*crop, *policy, *jitter), finish), Transform(center, (), finish)
+
+
+def _finish(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> Callable[[Tensor], Tensor]:
+    to_float = v2.ToDtype(torch.float32, scale=True)
+    if (mean is None) != (std is None):
+        raise ValueError(f"data: expected mean and std together, got mean={mean}, std={std}.")
+    if mean is None or std is None:
+        return to_float
+    if len(mean) != len(std) or min(std) <= 0:
+        raise ValueError(f"data: expected as many positive std as mean values, got mean={mean}, std={std}.")
+    return v2.Compose([to_float, v2.Normalize(mean, std)])
