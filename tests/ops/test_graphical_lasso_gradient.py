@@ -100,3 +100,52 @@ def test_compiles_without_graph_breaks():
     compiled(leaf).square().sum().backward()
     graphical_lasso(eager_leaf, 0.1).precision.square().sum().backward()
     torch.testing.assert_close(leaf.grad, eager_leaf.grad)
+
+
+@pytest.mark.parametrize("size", [8, 24])
+def test_agrees_with_cvxpylayers(size):
+    cp = pytest.importorskip("cvxpy")
+    layers = pytest.importorskip("cvxpylayers.torch")
+    cov = spd(size, 3 * size, seed=size)
+    target = torch.randn(size, size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    target = target + target.T
+    theta, parameter = cp.Variable((size, size), PSD=True), cp.Parameter((size, size))
+    off = (1 - torch.eye(size)).numpy()
+    penalty = 0.15 * cp.sum(cp.abs(cp.multiply(off, theta)))
+    problem = cp.Problem(cp.Minimize(cp.sum(cp.multiply(parameter, theta)) - cp.log_det(theta) + penalty))
+    layer = layers.CvxpyLayer(problem, parameters=[parameter], variables=[theta])
+    theirs, ours = cov.clone().requires_grad_(), cov.clone().requires_grad_()
+    (answer,) = layer(theirs, solver_args={"eps": 1e-9, "max_iters": 200_000})
+    (answer * target).sum().backward()
+    precision = solve(ours, 0.15).precision
+    (precision * target).sum().backward()
+    torch.testing.assert_close(precision, answer, rtol=1e-5, atol=1e-6)
+    gradient = 0.5 * (theirs.grad + theirs.grad.T)
+    assert float((gradient - ours.grad).norm() / ours.grad.norm()) < 1e-4
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [24, 96])
+def test_cuda_gives_value_and_gradient_of_the_cpu(size):
+    cov, results = spd(size, size // 2, batch=(4,), seed=size), []
+    target = torch.randn(size, size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for device in ("cpu", "cuda"):
+        leaf = cov.to(device).requires_grad_()
+        result = graphical_lasso(leaf, 0.1, scale="correlation", tol=1e-10)
+        (result.precision * target.to(device)).sum().backward()
+        results.append((result.precision.detach().cpu(), leaf.grad.cpu()))
+    torch.testing.assert_close(results[1][0], results[0][0], rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(results[1][1], results[0][1], rtol=1e-4, atol=1e-5 * float(results[0][1].abs().max()))
+
+
+@pytest.mark.gpu
+def test_cuda_in_float32_certifies_singular_matrices_within_the_promised_memory():
+    cov = spd(128, 64, batch=(32,)).float().cuda()
+    graphical_lasso(cov, 0.03, scale="correlation")
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    result = graphical_lasso(cov, 0.03, scale="correlation")
+    assert bool((result.gap <= 1e-4 * 128).all())
+    identity = torch.eye(128, device="cuda")
+    assert float((result.precision @ result.covariance - identity).abs().max()) < 1e-3
+    assert (torch.cuda.max_memory_allocated() - before) / cov.numel() / 4 <= 12

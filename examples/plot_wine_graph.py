@@ -1,0 +1,53 @@
+"""Which chemical properties of wine depend on each other directly?
+
+Correlation mixes direct and indirect dependence; a partial correlation that is zero says that two properties are
+unrelated once all others are known. The graphical lasso finds such zeros; how many is decided by λ, and here λ by the
+extended Bayesian information criterion. Data: 178 Italian wines with 13 measurements, from scikit-learn.
+
+Usage: python examples/plot_wine_graph.py [figure.png]
+"""
+
+import sys
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_wine
+
+from isice.estimator import SparsePrecisionCV
+from isice.report.graph_plots import plot_graph, plot_path, plot_selection
+
+
+def partial_correlations(precision: np.ndarray) -> np.ndarray:
+    """−Θ_ij/√(Θ_ii Θ_jj) of a stack of precision matrices."""
+    scale = np.sqrt(np.diagonal(precision, axis1=-2, axis2=-1))
+    return -precision / (scale[:, :, None] * scale[:, None, :])
+
+
+def main(out: str) -> None:
+    wine = load_wine()
+    # The three cultivars differ in their means; within a cultivar the dependence is what is asked for.
+    samples = wine.data - np.stack([wine.data[wine.target == k].mean(axis=0) for k in range(3)])[wine.target]
+    model = SparsePrecisionCV(selection="ebic", sparsities=40, assume_centered=True).fit(samples)
+    edges = np.count_nonzero(np.triu(model.precision_, 1))
+    pairs = samples.shape[1] * (samples.shape[1] - 1) // 2
+    print(f"λ = {model.sparsity_:.3f}: {edges} of {pairs} pairs are connected; duality gap {model.dual_gap_:.1e}")
+
+    figure = plt.figure(figsize=(12, 6.5), layout="constrained")
+    grid = figure.add_gridspec(2, 2, width_ratios=[1.5, 1])
+    names = [
+        name.replace("_", " ").replace("od280/od315 of diluted wines", "OD280/OD315") for name in wine.feature_names
+    ]
+    plot_graph(
+        model.partial_correlation_,
+        names,
+        ax=figure.add_subplot(grid[:, 0]),
+        title=f"{edges} of {pairs} pairs depend on each other directly",
+    )
+    plot_selection(model, ax=figure.add_subplot(grid[0, 1]))
+    path = partial_correlations(model.precision_path_)
+    plot_path(model.sparsities_, path, chosen=model.sparsity_, ax=figure.add_subplot(grid[1, 1]))
+    figure.savefig(out, dpi=120)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "wine_graph.png")
