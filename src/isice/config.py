@@ -83,30 +83,61 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """AdamW and its schedule: ``step`` multiplies the rate by ``gamma`` at each milestone, ``cosine`` goes to zero."""
+    """How it learns.
 
+    The rate follows ``schedule`` after ``warmup_epochs`` of linear growth: ``step`` multiplies it by ``gamma`` at each
+    milestone, ``cosine`` goes to zero. The classifier can have a rate (a factor) and a weight decay of its own.
+    ``data.batch_size`` images make one optimizer step, computed in ``accumulate`` portions. ``ema_decay`` averages the
+    weights, ``clip_norm`` bounds the gradient. Parts named in ``freeze`` do not learn, BatchNorm statistics included.
+    With ``head_epochs`` only ``head_parts`` learn at first, at the constant rate ``head_lr`` (``lr`` unless given); the
+    ``epochs`` and their schedule come after.
+    """
+
+    optimizer: str = "adamw"
     lr: float = 1.2e-4
     weight_decay: float = 0.01
+    momentum: float = 0.9
     epochs: int = 50
     schedule: str = "step"
     milestones: tuple[int, ...] = (15, 30)
     gamma: float = 0.1
     warmup_epochs: int = 0
     classifier_lr_factor: float = 1.0
+    classifier_weight_decay: float | None = None
+    label_smoothing: float = 0.0
+    accumulate: int = 1
+    clip_norm: float | None = None
+    ema_decay: float | None = None
+    freeze: tuple[str, ...] = ()
+    head_epochs: int = 0
+    head_lr: float | None = None
+    head_parts: tuple[str, ...] = ("reduce", "pooling", "classifier")
 
     def __post_init__(self) -> None:
-        check_number("config", "optim.lr", self.lr, strict=True)
-        check_number("config", "optim.weight_decay", self.weight_decay)
-        check_int("config", "optim.epochs", self.epochs, minimum=1)
+        check_choice("config", "optim.optimizer", self.optimizer, ("adamw", "sgd"))
         check_choice("config", "optim.schedule", self.schedule, ("constant", "step", "cosine"))
-        check_number("config", "optim.gamma", self.gamma)
-        check_int("config", "optim.warmup_epochs", self.warmup_epochs, minimum=0)
-        check_number("config", "optim.classifier_lr_factor", self.classifier_lr_factor)
+        for name in ("lr", "clip_norm", "head_lr"):
+            if getattr(self, name) is not None:
+                check_number("config", f"optim.{name}", getattr(self, name), strict=True)
+        for name in ("weight_decay", "classifier_weight_decay", "gamma", "classifier_lr_factor"):
+            if getattr(self, name) is not None:
+                check_number("config", f"optim.{name}", getattr(self, name))
+        for name, minimum in (("epochs", 1), ("accumulate", 1), ("warmup_epochs", 0), ("head_epochs", 0)):
+            check_int("config", f"optim.{name}", getattr(self, name), minimum=minimum)
+        for name in ("momentum", "label_smoothing", "ema_decay"):
+            value = getattr(self, name)
+            if value is not None and not 0.0 <= value < 1.0:
+                raise ValueError(f"config: expected 0 ≤ optim.{name} < 1, got {value}.")
 
 
 @dataclass(frozen=True)
 class RunConfig:
     """One training run, complete: the same config, seed and versions give the same result.
+
+    ``select_on`` says where the reported epoch is chosen: on the validation part (``"val"``), not at all (``"last"``),
+    on the test part (``"test"``, and the record says so), or ``"auto"``: on validation if there is such a part, else
+    the last. ``devices`` and ``nodes`` count processes that this run starts itself; under torchrun or SLURM theirs are
+    used. All processes together make one batch of ``data.batch_size``.
 
     Example:
         >>> config = override(RunConfig(), ["model.pooling=gap", "optim.lr=0.01"])
@@ -118,15 +149,26 @@ class RunConfig:
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     seed: int = 0
-    device: str = field(default="auto", metadata=_WHERE)
-    threads: int | None = field(default=None, metadata=_WHERE)
     precision: str = "fp32"
+    select_on: str = "auto"
+    sync_bn: bool = False
+    device: str = field(default="auto", metadata=_WHERE)
+    devices: int = field(default=1, metadata=_WHERE)
+    nodes: int = field(default=1, metadata=_WHERE)
+    threads: int | None = field(default=None, metadata=_WHERE)
+    channels_last: bool = field(default=False, metadata=_WHERE)
+    compile: bool = field(default=False, metadata=_WHERE)
+    deterministic: bool = field(default=False, metadata=_WHERE)
+    checkpoint_every_steps: int | None = field(default=None, metadata=_WHERE)
+    tensorboard: bool = field(default=True, metadata=_WHERE)
 
     def __post_init__(self) -> None:
         check_int("config", "seed", self.seed, minimum=0)
-        if self.threads is not None:
-            check_int("config", "threads", self.threads, minimum=1)
-        check_choice("config", "precision", self.precision, ("fp32", "bf16"))
+        check_choice("config", "precision", self.precision, ("fp32", "bf16", "fp16"))
+        check_choice("config", "select_on", self.select_on, ("auto", "val", "last", "test"))
+        for name in ("devices", "nodes", "threads", "checkpoint_every_steps"):
+            if getattr(self, name) is not None:
+                check_int("config", name, getattr(self, name), minimum=1)
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -196,7 +238,7 @@ def set_value(config: RunConfig, key: str, value: Any) -> RunConfig:
 def config_hash(config: RunConfig) -> str:
     """Twelve hexadecimal digits that are equal for equal runs, wherever they are computed.
 
-    Data root, workers, device and threads are left out: they say where a run computes, not what.
+    Data root, workers, devices, threads and the like are left out: they say where and how a run computes, not what.
     """
     text = json.dumps(_hashed(config), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -237,6 +279,8 @@ def _hint(key: str, known: list[str]) -> str:
 
 def _read(text: str, hint: Any) -> Any:
     """Command-line text as the value it means; text for a string field stays as it is."""
+    if typing.get_origin(hint) is tuple and str in typing.get_args(hint):
+        return [part.strip(" '\"") for part in text.strip("[]()").split(",") if part.strip()]
     if hint is str or (str in typing.get_args(hint)):
         return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
     words = {"true": True, "false": False, "none": None}
