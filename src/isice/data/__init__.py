@@ -1,7 +1,9 @@
 """① Data: a table of datasets, each loaded as verified train / validation / test parts."""
 
 from .datasets import DATASETS, DatasetInfo, dataset_info
+from .gpu_cache import GpuBatches
+from .loading import create_loader
 from .parts import Part
 from .splits import Splits, load_splits
 
-__all__ = ["DATASETS", "DatasetInfo", "Part", "Splits", "dataset_info", "load_splits"]
+__all__ = ["DATASETS", "DatasetInfo", "GpuBatches", "Part", "Splits", "create_loader", "dataset_info", "load_splits"]

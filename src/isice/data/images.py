@@ -33,11 +33,11 @@ def read_image(path: str | Path) -> Tensor:
     Raises:
         BadImageError: The file is missing or broken; the message names it.
     """
-    from torchvision.io import ImageReadMode, decode_image
-
     try:
-        image = decode_image(str(path), mode=ImageReadMode.RGB)
-    except (RuntimeError, ValueError):
+        from torchvision.io import decode_image  # deprecated since 0.29: may be gone one day
+
+        image = decode_image(str(path), mode="RGB")
+    except (ImportError, RuntimeError, ValueError):
         return _read_with_pillow(path)
     if image.dtype != torch.uint8:  # a 16-bit PNG
         return _read_with_pillow(path)
