@@ -4,6 +4,9 @@ import copy
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from isice.pooling import create_pooling, list_poolings
 
@@ -76,6 +79,13 @@ class TestContract:
     def test_finite_value_and_gradient(self, name, case, mode):
         layer = make(name).train(mode == "train")
         value, gradient = value_and_gradient(layer, degenerate_maps()[case])
+        assert value.isfinite().all()
+        assert gradient.isfinite().all()
+
+    @settings(max_examples=12, deadline=None)
+    @given(x=hnp.arrays("float32", (2, CHANNELS, 2, 3), elements=st.floats(-1e3, 1e3, width=32)))
+    def test_finite_for_any_finite_features(self, name, x):
+        value, gradient = value_and_gradient(make(name), torch.from_numpy(x))
         assert value.isfinite().all()
         assert gradient.isfinite().all()
 

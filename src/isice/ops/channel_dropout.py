@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .._checks import check_floating, check_square
+from .._checks import check_feature_map, check_floating, check_square
 from ._precision import full_precision
 from .signed_sqrt import l2_normalize
 
@@ -26,6 +26,7 @@ def channel_attention(x: Tensor, kernel: Tensor) -> Tensor:
         >>> channel_attention(torch.ones(2, 8, 7, 7), torch.zeros(3))[0, 0]
         tensor(0.1250)
     """
+    check_feature_map("channel_attention", x)
     taps = len(kernel)
     windows = functional.pad(x.mean(dim=(-2, -1)), (taps // 2, taps // 2)).unfold(-1, taps, 1)
     return torch.softmax((windows * kernel).sum(dim=-1), dim=-1)

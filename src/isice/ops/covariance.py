@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._features import flat_features
 from ._precision import full_precision
 
 
@@ -46,9 +47,4 @@ def covariance(x: Tensor) -> Tensor:
         >>> covariance(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 8, 8])
     """
-    if x.ndim < 2 or 0 in x.shape[-3:]:
-        raise ValueError(
-            f"covariance: expected features (B, C, H, W) or (B, C, N) with at least one channel and position, "
-            f"got {tuple(x.shape)}."
-        )
-    return _Covariance.apply(x.flatten(-2) if x.ndim > 3 else x)
+    return _Covariance.apply(flat_features("covariance", x))

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ._features import flat_features
 from ._precision import full_precision
 from .product import product
 
@@ -22,12 +23,7 @@ def squared_distances(x: Tensor) -> Tensor:
         tensor([[0., 2.],
                 [2., 0.]])
     """
-    if x.ndim < 2 or 0 in x.shape[-3:]:
-        raise ValueError(
-            f"squared_distances: expected features (B, C, H, W) or (B, C, N) with at least one channel and position, "
-            f"got {tuple(x.shape)}."
-        )
-    x = x.flatten(-2) if x.ndim > 3 else x
+    x = flat_features("squared_distances", x)
     # Distances ignore what the channels share; removing it first keeps the digits of ‖f‖² − 2f·g + ‖g‖².
     x = x - x.mean(dim=-2, keepdim=True)
     gram = product(x, x.mT) / x.shape[-1]

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_square
+from ._features import flat_features
 from ._precision import full_precision
 from .product import product
 
@@ -23,12 +24,7 @@ def second_moment(x: Tensor) -> Tensor:
         tensor([[2.5000, 2.0000],
                 [2.0000, 2.0000]])
     """
-    if x.ndim < 2 or 0 in x.shape[-3:]:
-        raise ValueError(
-            f"second_moment: expected features (B, C, H, W) or (B, C, N) with at least one channel and position, "
-            f"got {tuple(x.shape)}."
-        )
-    x = x.flatten(-2) if x.ndim > 3 else x
+    x = flat_features("second_moment", x)
     return product(x, x.mT) / x.shape[-1]
 
 

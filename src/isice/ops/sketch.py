@@ -71,6 +71,10 @@ def count_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
         >>> count_sketch(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 3, 0]), torch.tensor([1.0, 1.0, -1.0]), 4)
         tensor([-2.,  0.,  0.,  2.])
     """
+    if index.ndim != 1 or x.shape[-1:] != index.shape:
+        raise ValueError(
+            f"count_sketch: expected features (..., C) and one hash (C,), got {tuple(x.shape)} and {tuple(index.shape)}."
+        )
     return x.new_zeros((*x.shape[:-1], n_out)).index_add(-1, index, x * sign.to(x.dtype))
 
 
