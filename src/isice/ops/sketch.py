@@ -73,7 +73,7 @@ def count_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
     """
     if index.ndim != 1 or x.shape[-1:] != index.shape:
         raise ValueError(
-            f"count_sketch: expected features (..., C) and one hash (C,), got {tuple(x.shape)} and {tuple(index.shape)}."
+            f"count_sketch: expected features (..., C) and a hash (C,), got {tuple(x.shape)} and {tuple(index.shape)}."
         )
     return x.new_zeros((*x.shape[:-1], n_out)).index_add(-1, index, x * sign.to(x.dtype))
 
