@@ -1,11 +1,17 @@
-"""⑧ Numbers about predictions: top-k accuracy, its uncertainty, and mean ± standard deviation over seeds."""
+"""⑧ Numbers about predictions: accuracy, confusion, calibration, their uncertainty, mean ± deviation over seeds."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from ._checks import check_int
 
 if TYPE_CHECKING:  # reports use the plain numbers below and must not wait for torch
     from torch import Tensor
+
+# As many equal bins of confidence as in Guo et al. (2017), who made the measure common.
+CALIBRATION_BINS = 15
 
 
 def topk_correct(logits: "Tensor", target: "Tensor", k: int = 1) -> int:
@@ -24,6 +30,100 @@ def topk_correct(logits: "Tensor", target: "Tensor", k: int = 1) -> int:
     if not 1 <= k <= logits.shape[1]:
         raise ValueError(f"topk_correct: expected 1 ≤ k ≤ {logits.shape[1]} classes, got {k}.")
     return int((logits.topk(k, dim=1).indices == target[:, None]).any(dim=1).sum())
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How good predictions are.
+
+    Attributes:
+        images: Number of images N.
+        top1: Part of the images whose most probable class is the true one.
+        top5: Part of the images whose true class is among the five most probable; None with fewer than five classes.
+        ece: Expected calibration error: the mean distance of confidence and accuracy over 15 bins of confidence.
+        per_class: Top-1 accuracy of every class; None for a class without images.
+        confusion: Counts (K, K), rows are true classes, columns predicted ones.
+    """
+
+    images: int
+    top1: float
+    top5: float | None
+    ece: float
+    per_class: tuple[float | None, ...]
+    confusion: "Tensor"
+
+    def confused_pairs(self, most: int = 5) -> list[tuple[int, int, int]]:
+        """The most frequent mistakes as (true class, predicted class, count), the most frequent first."""
+        wrong = self.confusion.clone().fill_diagonal_(0)
+        counts, cells = wrong.flatten().topk(min(most, wrong.numel()))
+        pairs = zip(cells.tolist(), counts.tolist(), strict=True)
+        return [(*divmod(cell, len(wrong)), count) for cell, count in pairs if count]
+
+
+class ScoreKeeper:
+    """Collects predictions batch by batch and gives their :class:`Scores` (torchmetrics underneath).
+
+    Args:
+        num_classes: Number of classes K.
+
+    Example:
+        >>> import torch
+        >>> keeper = ScoreKeeper(2)
+        >>> keeper.update(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
+        >>> scores = keeper.scores()
+        >>> scores.top1, scores.per_class, scores.confused_pairs()
+        (0.5, (1.0, 0.0), [(1, 0, 1)])
+    """
+
+    def __init__(self, num_classes: int) -> None:
+        from torchmetrics import Metric, MetricCollection
+        from torchmetrics.classification import (
+            MulticlassAccuracy,
+            MulticlassCalibrationError,
+            MulticlassConfusionMatrix,
+        )
+
+        check_int("ScoreKeeper", "num_classes", num_classes, minimum=2)
+        metrics: dict[str, Metric | MetricCollection] = {
+            "ece": MulticlassCalibrationError(num_classes, n_bins=CALIBRATION_BINS, validate_args=False),
+            "confusion": MulticlassConfusionMatrix(num_classes, validate_args=False),
+        }
+        if num_classes >= 5:
+            metrics["top5"] = MulticlassAccuracy(num_classes, top_k=5, average="micro", validate_args=False)
+        self.num_classes = num_classes
+        self._metrics = MetricCollection(metrics, compute_groups=False)
+
+    def update(self, probabilities: "Tensor", target: "Tensor") -> None:
+        """Adds a batch: probabilities (B, K) and true classes (B,)."""
+        if probabilities.ndim != 2 or probabilities.shape[1] != self.num_classes:
+            raise ValueError(
+                f"ScoreKeeper: expected probabilities (B, {self.num_classes}), got {tuple(probabilities.shape)}."
+            )
+        if not probabilities.isfinite().all():
+            bad = int((~probabilities.isfinite()).any(dim=1).sum())
+            raise FloatingPointError(
+                f"ScoreKeeper: expected finite probabilities, got NaN for {bad} of {len(target)} images of a batch; "
+                "the weights are broken, or the precision is too low for them."
+            )
+        self._metrics.to(probabilities.device).update(probabilities, target.to(probabilities.device))
+
+    def scores(self) -> Scores:
+        """The scores of everything so far."""
+        if not self._metrics["confusion"].update_called:
+            raise ValueError("ScoreKeeper: expected at least one image, got none; call update() first.")
+        found = self._metrics.compute()
+        confusion = found["confusion"].cpu()
+        correct, images = confusion.diagonal(), confusion.sum(dim=1)
+        n = int(images.sum())
+        rates = zip(correct.tolist(), images.tolist(), strict=True)
+        return Scores(
+            images=n,
+            top1=int(correct.sum()) / n,
+            top5=float(found["top5"]) if "top5" in found else None,
+            ece=float(found["ece"]),
+            per_class=tuple(right / of if of else None for right, of in rates),
+            confusion=confusion,
+        )
 
 
 class MeanStd(NamedTuple):
