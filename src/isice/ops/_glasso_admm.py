@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ._glasso_prox import prox_by_eigh, prox_by_newton_schulz
+from ._glasso_prox import half_prox_by_eigh, half_prox_by_newton_schulz
 
 RELAXATION = 1.6
 SETTLE = 50
@@ -68,6 +68,7 @@ class _State(NamedTuple):
     cov: Tensor
     penalty: Tensor
     bound: Tensor
+    size: Tensor  # ‖S‖ (B, 1, 1)
     z: Tensor
     u: Tensor
     rho: Tensor
@@ -105,25 +106,26 @@ def admm(
         newton_schulz: Θ-step by products instead of an eigendecomposition.
     """
     state, finished = _start(cov, penalty, bound, init), []
-    check_at = torch.full((len(cov),), FIRST_CHECK)  # on the host, so that it costs no wait to look at
+    check_at, next_check = torch.full((len(cov),), FIRST_CHECK), FIRST_CHECK  # on the host: costs no wait to look at
     for iteration in range(1, max_iter + 1):
-        # A parameter that never settles could keep ADMM from converging, so late changes are damped.
-        state = _iterate(state, newton_schulz, damping=min(1.0, SETTLE / iteration))
-        due = (check_at <= iteration) | (iteration == max_iter)
-        if not bool(due.any()):
+        state = _iterate(state, newton_schulz, iteration)
+        last = iteration == max_iter
+        if iteration < next_check and not last:
             continue
-        gap = torch.full((len(due),), math.inf, dtype=torch.float64)
-        gap[due] = _gaps(state.select(due), estimate_first=newton_schulz and iteration < max_iter).cpu()
-        limit = state.bound.cpu()
-        done = due & ((gap <= limit) | (iteration == max_iter))
-        check_at[due] = iteration + _iterations_left(gap[due] / limit[due])
+        due = (check_at <= iteration) | last
+        gap, limit = torch.full((len(due),), math.inf, dtype=torch.float64), state.bound.cpu()
+        gap[due] = _gaps(state.select(due), estimate_first=newton_schulz and not last).cpu()
+        done = due & ((gap <= limit) | last)
         if bool(done.any()):
             out = state.select(done)
             certified = gap[done].to(cov.device)
             finished.append((out.place, Solution(out.z, out.dual(), certified, torch.full_like(out.place, iteration))))
             if bool(done.all()):
                 break
-            state, check_at = state.select(~done), check_at[~done]
+            state, keep = state.select(~done), ~done
+            check_at, due, gap, limit = check_at[keep], due[keep], gap[keep], limit[keep]
+        check_at[due] = iteration + _iterations_left(gap[due] / limit[due])
+        next_check = int(check_at.min())
     return _in_order(finished)
 
 
@@ -151,20 +153,20 @@ def _start(cov: Tensor, penalty: Tensor, bound: Tensor, init: Tensor | None) -> 
     place = torch.arange(batch, device=cov.device)
     if init is None:
         z, u, rho = identity.repeat(batch, 1, 1), torch.zeros_like(cov), cov.new_ones(batch, 1, 1)
-        return _State(cov, penalty, bound, z, u, rho, place)
+        return _State(cov, penalty, bound, _norm(cov), z, u, rho, place)
     inverse, usable = inverse_where_positive(init, identity)
     z = torch.where(usable, init, identity)
-    rho = torch.linalg.matrix_norm(inverse, keepdim=True) / torch.linalg.matrix_norm(z, keepdim=True)
+    rho = _norm(inverse) / _norm(z)
     u = torch.clamp(inverse - cov, -penalty, penalty) / rho
-    return _State(cov, penalty, bound, z, u, rho, place)
+    return _State(cov, penalty, bound, _norm(cov), z, u, rho, place)
 
 
-def _iterate(state: _State, newton_schulz: bool, *, damping: float) -> _State:
+def _iterate(state: _State, newton_schulz: bool, iteration: int) -> _State:
     """One over-relaxed step, then the ρ that balances the relative residuals of each problem."""
-    cov, penalty, _, z, u, rho, _ = state
-    prox = prox_by_newton_schulz if newton_schulz else prox_by_eigh
-    theta = prox((z - u).mul_(rho).sub_(cov), rho)
-    theta = theta.add(theta.mT).mul_(0.5)  # exactly symmetric, so that the zeros of Z are
+    cov, penalty, _, size, z, u, rho, _ = state
+    half_prox = half_prox_by_newton_schulz if newton_schulz else half_prox_by_eigh
+    half = half_prox(torch.addcmul(cov, rho, u - z), rho)
+    theta = half + half.mT
     u.add_(torch.lerp(z, theta, RELAXATION))
     threshold = penalty / rho
     u_new = torch.clamp(u, -threshold, threshold)
@@ -172,8 +174,10 @@ def _iterate(state: _State, newton_schulz: bool, *, damping: float) -> _State:
     primal = _norm(theta.sub_(z_new)) / _norm(z_new)
     # The natural unit of the dual change, ‖U‖, is tiny where λ is small; ‖W‖/ρ is too large on singular input. Their
     # geometric mean needs the fewest iterations over the whole range. ‖S‖ stands for ‖W‖.
-    dual = _norm(z_new - z) / torch.sqrt(_norm(u_new) * _norm(cov) / rho)
-    factor = torch.sqrt(primal / dual).nan_to_num_(1.0).clamp_(0.5, 2.0).pow_(damping)
+    dual = _norm(z_new - z) / torch.sqrt(_norm(u_new) * size / rho)
+    factor = torch.sqrt(primal / dual).nan_to_num_(1.0).clamp_(0.5, 2.0)
+    if iteration > SETTLE:  # a parameter that never settles could keep ADMM from converging
+        factor = factor.pow_(SETTLE / iteration)
     return state._replace(z=z_new, u=u_new.div_(factor), rho=rho * factor)
 
 

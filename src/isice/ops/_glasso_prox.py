@@ -1,35 +1,38 @@
-"""The Θ-step of the graphical lasso's ADMM: the positive definite root of ρΘ − Θ⁻¹ = A."""
+"""The Θ-step of the graphical lasso's ADMM: the positive definite root of Θ⁻¹ − ρΘ = B.
+
+Both ways return Θ/2 up to rounding in the last bits; the caller adds the transpose and so makes Θ exactly symmetric.
+"""
 
 import torch
 from torch import Tensor
 
 
-def prox_by_eigh(a: Tensor, rho: Tensor) -> Tensor:
-    """Θ from the eigenvalues w of ``a``: (w + √(w² + 4ρ))/(2ρ), in the form that never cancels.
+def half_prox_by_eigh(b: Tensor, rho: Tensor) -> Tensor:
+    """Θ/2 from the eigenvalues w of ``b``: (√(w² + 4ρ) − w)/(4ρ), in the form that never cancels.
 
     Args:
-        a: Symmetric matrices (B, D, D).
+        b: Symmetric matrices (B, D, D).
         rho: Penalty parameters (B, 1, 1).
     """
-    values, vectors = torch.linalg.eigh(a)
-    rho = rho.squeeze(-1)
-    larger = torch.sqrt(values * values + 4 * rho).add_(values.abs()).mul_(0.5)
-    theta = torch.where(values > 0, larger / rho, larger.reciprocal())
-    return (vectors * theta.unsqueeze(-2)) @ vectors.mT
+    values, vectors = torch.linalg.eigh(b)
+    four_rho = 4 * rho.squeeze(-1)
+    larger = torch.addcmul(four_rho, values, values).sqrt_().add_(values.abs())
+    half = torch.where(values < 0, larger / four_rho, larger.reciprocal())
+    return (vectors * half.unsqueeze(-2)) @ vectors.mT
 
 
-def prox_by_newton_schulz(a: Tensor, rho: Tensor) -> Tensor:
-    """The same Θ = (A + √(A² + 4ρI))/(2ρ) from matrix products alone: on CUDA a batched ``eigh`` runs one by one.
+def half_prox_by_newton_schulz(b: Tensor, rho: Tensor) -> Tensor:
+    """The same Θ/2 = (√(B² + 4ρI) − B)/(4ρ) from products alone: on CUDA a batched ``eigh`` runs one by one.
 
-    The spectrum of M = A² + 4ρI lies in [4ρ, ‖M‖_F], so each Newton–Schulz step can be scaled to the interval that
+    The spectrum of M = B² + 4ρI lies in [4ρ, ‖M‖_F], so each Newton–Schulz step can be scaled to the interval that
     is left (Chen and Chow 2014): about half the steps of the plain iteration.
     """
-    square = torch.bmm(a, a)
+    square = torch.bmm(b, b)
     square.diagonal(dim1=-2, dim2=-1).add_(4 * rho.squeeze(-1))
     largest = torch.linalg.matrix_norm(square, keepdim=True)
     lower = torch.sqrt(4 * rho / largest).clamp(max=1.0)
     root = _scaled_square_root(square.div_(largest), lower).mul_(torch.sqrt(largest))
-    return root.add_(a).div_(2 * rho)
+    return root.sub_(b).div_(4 * rho)
 
 
 def _scaled_square_root(y: Tensor, lower: Tensor) -> Tensor:
