@@ -12,7 +12,9 @@ from isice.data.parts import stratified_split
 
 
 def as_rows(part) -> list[bytes]:
-    return [image.numpy().tobytes() + label.to_bytes(8, "little") for image, label in (part[i] for i in range(len(part)))]
+    return [
+        image.numpy().tobytes() + label.to_bytes(8, "little") for image, label in (part[i] for i in range(len(part)))
+    ]
 
 
 def test_parts_are_the_whole_and_do_not_overlap():

@@ -27,6 +27,7 @@ class DatasetInfo:
         protocol: Which images are for training and which for testing.
         note: Where the paper prints something else.
         n_splits: How many splits ``data.split`` can choose from; None is any number.
+        downloads: Whether ``data.download`` can fetch it, or nothing need be fetched.
         transform: The transform when the config says ``"auto"``.
         mean: Mean per channel when the config names none; None leaves values as they are.
         std: Standard deviation per channel.
@@ -43,13 +44,14 @@ class DatasetInfo:
     protocol: str = ""
     note: str = ""
     n_splits: int | None = 1
+    downloads: bool = False
     transform: str = "paper"
     mean: tuple[float, ...] | None = IMAGENET_MEAN
     std: tuple[float, ...] | None = IMAGENET_STD
     classes: tuple[str, ...] = ()
 
 
-_Embedded = partial(DatasetInfo, transform="none", mean=None, std=None)
+_Embedded = partial(DatasetInfo, downloads=True, transform="none", mean=None, std=None)
 _Textures = partial(
     _Embedded,
     num_classes=textures.N_CLASSES,
@@ -107,7 +109,8 @@ DATASETS: dict[str, DatasetInfo] = {
         image_size=448,
         train_size=6667,
         test_size=3333,
-        source="torchvision FGVCAircraft (downloads)",
+        source="torchvision FGVCAircraft",
+        downloads=True,
         load=layouts.load_aircraft,
         protocol="100 variants, official trainval / test",
         note="the paper prints 6,600 / 3,400; the official lists have 6,667 / 3,333",
@@ -118,7 +121,7 @@ DATASETS: dict[str, DatasetInfo] = {
         image_size=448,
         train_size=8144,
         test_size=8041,
-        source="torchvision StanfordCars (its download is gone: bring the files)",
+        source="the layout of torchvision StanfordCars; the original site is gone",
         load=layouts.load_cars,
         protocol="official train / test",
     ),
@@ -128,7 +131,8 @@ DATASETS: dict[str, DatasetInfo] = {
         image_size=448,
         train_size=3760,
         test_size=1880,
-        source="torchvision DTD (downloads)",
+        source="torchvision DTD",
+        downloads=True,
         load=layouts.load_dtd,
         protocol="official split 1 … 10 by data.split, train + val for training; the mean over the ten is reported",
         note="the paper prints 4,512 / 1,128; every official split has 3,760 / 1,880",
@@ -140,7 +144,8 @@ DATASETS: dict[str, DatasetInfo] = {
         image_size=299,
         train_size=579184,
         test_size=95986,
-        source="https://github.com/visipedia/inat_comp (2017); torchvision INaturalist downloads the images",
+        source="https://github.com/visipedia/inat_comp (2017); torchvision INaturalist has the images",
+        downloads=True,
         load=layouts.load_inaturalist2017,
         protocol="train2017.json / val2017.json; the competition's validation part is the test part",
     ),

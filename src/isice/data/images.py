@@ -12,7 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
+
+# What Pillow raises for files of all kinds that are no pictures.
+_UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
 
@@ -34,27 +38,29 @@ def read_image(path: str | Path) -> Tensor:
         BadImageError: The file is missing or broken; the message names it.
     """
     try:
-        from torchvision.io import decode_image  # deprecated since 0.29: may be gone one day
-
-        image = decode_image(str(path), mode="RGB")
-    except (ImportError, RuntimeError, ValueError):
-        return _read_with_pillow(path)
-    if image.dtype != torch.uint8:  # a 16-bit PNG
-        return _read_with_pillow(path)
-    return image[0] if image.ndim == 4 else image
-
-
-def _read_with_pillow(path: str | Path) -> Tensor:
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1).contiguous()
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        return _decode(path)
+    except _UNREADABLE as error:
         raise BadImageError(
             f"data: expected a readable image, got {str(path)!r} ({error}); "
             "repair or remove it, or set data.on_bad_image=skip."
         ) from None
+
+
+def _decode(path: str | Path) -> Tensor:
+    try:
+        from torchvision.io import decode_image  # deprecated since 0.29: may be gone one day
+
+        image = decode_image(str(path), mode="RGB")
+    except (ImportError, RuntimeError, ValueError):
+        return _decode_with_pillow(path)
+    if image.dtype != torch.uint8:  # a 16-bit PNG
+        return _decode_with_pillow(path)
+    return image[0] if image.ndim == 4 else image
+
+
+def _decode_with_pillow(path: str | Path) -> Tensor:
+    with Image.open(path) as image:
+        return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1).contiguous()
 
 
 def missing_files(paths: Iterable[str]) -> list[str]:
@@ -75,13 +81,13 @@ def missing_files(paths: Iterable[str]) -> list[str]:
 
 
 def find_bad_images(paths: list[str], threads: int | None = None) -> dict[int, str]:
-    """Decodes every file once and gives the index and the error of each that cannot be read."""
+    """Decodes every file once and gives the index, path and error of each that cannot be read."""
 
     def problem(path: str) -> str | None:
         try:
-            read_image(path)
-        except BadImageError as error:
-            return str(error)
+            _decode(path)
+        except _UNREADABLE as error:
+            return f"{path} ({error})"
         return None
 
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from collections.abc import Container
 from dataclasses import dataclass
 
 from ..config import DataConfig
@@ -71,6 +72,8 @@ def _in_use(config: DataConfig, info: DatasetInfo) -> DatasetInfo:
     """The row with what the config says instead."""
     if info.n_splits is not None and config.split > info.n_splits:
         raise ValueError(f"data: expected data.split in 1 … {info.n_splits} for {config.name!r}, got {config.split}.")
+    if config.download and not info.downloads:
+        raise ValueError(f"data: {config.name!r} has no download; get it ({info.source}) and set data.root.")
     named = config.mean is not None
     return dataclasses.replace(
         info,
@@ -121,7 +124,7 @@ def _readable(config: DataConfig, parts: dict[str, Source | None]) -> tuple[dict
     for name, source in parts.items():
         if isinstance(source, FileSource) and config.on_bad_image == "skip":
             bad = find_bad_images(source.paths)
-            source = source.keep([index for index in range(len(source)) if index not in bad]) if bad else source
+            source = _without(source, bad, name) if bad else source
             skipped += bad.values()
         elif isinstance(source, FileSource) and (missing := missing_files(source.paths)):
             raise FileNotFoundError(
@@ -133,3 +136,13 @@ def _readable(config: DataConfig, parts: dict[str, Source | None]) -> tuple[dict
     if skipped:
         warnings.warn(f"data: skipped {len(skipped)} unreadable images; the first: {skipped[0]}", stacklevel=3)
     return sources, tuple(skipped)
+
+
+def _without(source: FileSource, bad: Container[int], name: str) -> FileSource:
+    left = source.keep([index for index in range(len(source)) if index not in bad])
+    if emptied := set(source.targets.tolist()) - set(left.targets.tolist()):
+        raise ValueError(
+            f"data: expected at least one readable image of every class in {name}, got none of {len(emptied)} classes, "
+            f"first label {min(emptied)}; repair the files."
+        )
+    return left
