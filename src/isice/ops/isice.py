@@ -87,6 +87,12 @@ def update(s: Tensor, gradient: Tensor, rate: Tensor, lam: Tensor) -> tuple[Tens
     return plus, minus
 
 
+def _step(s: Tensor, nabla: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor) -> Tensor:
+    """The next S."""
+    plus, minus = update(s, nabla - sigma, rate, lam)
+    return plus - minus
+
+
 def _update_vjp(
     s: Tensor, gradient: Tensor, rate: Tensor, lam: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -106,28 +112,26 @@ def _output(s: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class _ISICE(torch.autograd.Function):
-    """Keeps Σ, and S and ∇₁ of each step; recomputes the Newton–Schulz iterates. A second derivative is an error."""
+    """Keeps Σ, S₀ and the ∇₁ of each step; recomputes S and the Newton–Schulz iterates. No second derivative."""
 
     @staticmethod
     def forward(ctx: Any, cov: Tensor, sparsity: Tensor, step_size: Tensor, options: ISICEOptions) -> Tensor:
         sigma = normalize_trace(cov).matrix
-        s = newton_schulz_value(add_diagonal(sigma, options.alpha), options.n_inverse_iter, "inverse")
-        precisions, inverses = [], []
+        s = first = _inverse(sigma, options)
+        inverses = []
         for i, beta in enumerate(decay(options.n_iter)):
             nabla = s if i == 0 and options.first_gradient == "printed" else _inverse(s, options)
-            precisions.append(s)
             inverses.append(nabla)
-            plus, minus = update(s, nabla - sigma, step_size * beta, sparsity)
-            s = plus - minus
+            s = _step(s, nabla, sigma, step_size * beta, sparsity)
         ctx.options = options
-        ctx.save_for_backward(cov, sparsity, step_size, s, *precisions, *inverses)
+        ctx.save_for_backward(cov, sparsity, step_size, first, *inverses)
         return _output(s, OUTPUT_POWER[options.normalize])[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        cov, sparsity, step_size, s, *steps = ctx.saved_tensors
+        cov, sparsity, step_size, first, *inverses = ctx.saved_tensors
         with torch.no_grad(), torch.autocast(cov.device.type, enabled=False):
-            result = _isice_vjp(cov, sparsity, step_size, s, steps, grads[0], ctx.options)
+            result = _isice_vjp(cov, sparsity, step_size, first, inverses, grads[0], ctx.options)
         return (*first_derivative_only("isice", (grads[0], cov, sparsity, step_size), result), None)
 
 
@@ -140,23 +144,24 @@ def _inverse_vjp(s: Tensor, out: Tensor, grad: Tensor, options: ISICEOptions) ->
 
 
 def _isice_vjp(
-    cov: Tensor, lam: Tensor, eta: Tensor, s: Tensor, steps: list[Tensor], grad: Tensor, options: ISICEOptions
+    cov: Tensor, lam: Tensor, eta: Tensor, first: Tensor, inverses: list[Tensor], grad: Tensor, options: ISICEOptions
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Cotangents of Σ, λ and η."""
+    """Cotangents of Σ, λ and η, from S₀ and the ∇₁ of each step."""
     normalized = normalize_trace(cov)
     sigma, betas, power = normalized.matrix, decay(options.n_iter), OUTPUT_POWER[options.normalize]
-    precisions, inverses = steps[: len(betas)], steps[len(betas) :]
+    precisions = [first]
+    for beta, nabla in zip(betas, inverses, strict=True):
+        precisions.append(_step(precisions[-1], nabla, sigma, eta * beta, lam))
     grad = 0.5 * (grad + grad.mT)
-    out, total, alive = _output(s, power)
+    out, total, alive = _output(precisions.pop(), power)
     d_s = add_diagonal(grad / total**power, -power * inner(grad, out) * alive / total)
     d_sigma, d_lam, d_eta = torch.zeros_like(cov), torch.zeros_like(lam), torch.zeros_like(eta)
     for i in reversed(range(len(betas))):
-        before, nabla = precisions[i], inverses[i]
+        before, nabla = precisions.pop(), inverses[i]
         d_s, d_gradient, d_rate, d_step_lam = _update_vjp(before, nabla - sigma, eta * betas[i], lam, d_s)
         d_eta, d_lam, d_sigma = d_eta + d_rate * betas[i], d_lam + d_step_lam, d_sigma - d_gradient
         printed = i == 0 and options.first_gradient == "printed"
         d_s = d_s + (d_gradient if printed else _inverse_vjp(before, nabla, d_gradient, options))
-    first = precisions[0] if precisions else s
     d_sigma = d_sigma + _inverse_vjp(sigma, first, d_s, options)
     return normalize_trace_vjp(normalized, d_sigma), d_lam, d_eta
 
