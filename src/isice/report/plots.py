@@ -45,22 +45,28 @@ def draw_all(results: Results, folder: Path) -> dict[str, str]:
     return drawn
 
 
-def _save(draw: Callable[[Results], Figure | None], results: Results, folder: Path, stem: str, theme: str) -> bool:
+def style(theme: str = "light") -> dict[str, Any]:
+    """matplotlib settings of a theme, for ``matplotlib.rc_context``: every picture of the project has this look.
+
+    Example:
+        >>> style("dark")["figure.facecolor"]
+        '#161b22'
+    """
     colours = THEMES[theme]
-    style: Any = {
+    return {
         **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), colours["paper"]),
         **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), colours["ink"]),
         **{"axes.edgecolor": colours["faint"], "grid.color": colours["faint"], "axes.grid": True},
         **{"axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "grid.linewidth": 0.8},
         **{"font.size": 10.5, "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left"},
-        **{
-            "xtick.major.size": 0,
-            "ytick.major.size": 0,
-            "legend.frameon": False,
-            "figure.constrained_layout.use": True,
-        },
+        **{"xtick.major.size": 0, "ytick.major.size": 0, "legend.frameon": False},
+        "figure.constrained_layout.use": True,
     }
-    with mpl.rc_context(style):
+
+
+def _save(draw: Callable[[Results], Figure | None], results: Results, folder: Path, stem: str, theme: str) -> bool:
+    look: Any = style(theme)
+    with mpl.rc_context(look):
         figure = draw(results)
         if figure is None:
             return False
