@@ -1,5 +1,6 @@
-"""Training: a loop that fits on a screen, its optimizer, and the record that a run leaves."""
+"""Training: a loop that fits on a screen, its optimizer, its checkpoints, and the record that a run leaves."""
 
-from .engine import train_run
+from .checkpoint import Trained, load_trained
+from .run import train_run
 
-__all__ = ["train_run"]
+__all__ = ["Trained", "load_trained", "train_run"]

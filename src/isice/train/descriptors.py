@@ -3,47 +3,53 @@
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.nn.functional import interpolate
 
-# Larger descriptors are not kept: nobody can look at them, and a record should stay small.
-_MAX_SIDE = 256
+from ..data import Part
+
+# Nobody can look at more: descriptors of this side, pictures of this side, this many at a time.
+_MAX_SIDE, _PICTURE_SIDE, _BATCH = 256, 64, 32
 
 
 @torch.no_grad()
 def class_descriptors(
-    model: nn.Module, loader: DataLoader, device: torch.device, *, classes: tuple[str, ...], per_class: int = 20
+    model: nn.Module,
+    part: Part,
+    device: torch.device,
+    *,
+    classes: tuple[str, ...],
+    per_class: int = 20,
+    max_classes: int = 10,
 ) -> dict[str, np.ndarray]:
-    """Mean descriptor and mean picture of every class over the first ``per_class`` images of it in ``loader``.
+    """Mean descriptor and mean picture of the first classes over the first ``per_class`` images of each in ``part``.
 
     Returns:
         ``classes`` (K,), ``images`` (K, H, W, C), and ``matrices`` (K, D, D) for a head that makes a matrix or
-        ``vectors`` (K, F) for one that does not; neither, if it is larger than 256 a side.
+        ``vectors`` (K, F) for one that does not; neither, if it is larger than 256 a side. Classes without an image
+        are left out.
     """
-    images, targets = _first_images(loader, len(classes), per_class)
-    labels = torch.arange(len(classes))
-    found = {
-        "classes": np.array(classes),
-        "images": _class_means(images, targets, labels).movedim(1, -1).numpy(),
-    }
-    descriptor = _descriptors(model.eval(), images.to(device)).float().cpu()
-    if max(descriptor.shape[1:]) <= _MAX_SIDE:
-        key = "matrices" if descriptor.ndim == 3 else "vectors"
-        found[key] = _class_means(descriptor, targets, labels).numpy()
-    return found
+    model.eval()
+    names, pictures, descriptors = [], [], []
+    for label in range(min(len(classes), max_classes)):
+        members = torch.nonzero(part.targets == label).flatten()[:per_class].tolist()
+        if not members:
+            continue
+        images = torch.stack([part[index][0] for index in members])
+        names.append(classes[label])
+        pictures.append(_small(images.mean(dim=0)))
+        found = [_descriptors(model, chunk.to(device)).float().cpu() for chunk in images.split(_BATCH)]
+        descriptors.append(torch.cat(found).mean(dim=0))
+    arrays = {"classes": np.array(names), "images": torch.stack(pictures).movedim(1, -1).numpy()}
+    if max(descriptors[0].shape) <= _MAX_SIDE:
+        key = "matrices" if descriptors[0].ndim == 2 else "vectors"
+        arrays[key] = torch.stack(descriptors).numpy()
+    return arrays
 
 
-def _first_images(loader: DataLoader, n_classes: int, per_class: int) -> tuple[Tensor, Tensor]:
-    images, targets = [], []
-    missing = torch.full((n_classes,), per_class)
-    for batch, labels in loader:
-        for image, label in zip(batch, labels, strict=True):
-            if missing[label] > 0:
-                missing[label] -= 1
-                images.append(image)
-                targets.append(label)
-        if not missing.any():
-            break
-    return torch.stack(images), torch.stack(targets)
+def _small(picture: Tensor) -> Tensor:
+    if max(picture.shape[1:]) <= _PICTURE_SIDE:
+        return picture
+    return interpolate(picture[None], size=(_PICTURE_SIDE, _PICTURE_SIDE), mode="bilinear", antialias=True)[0]
 
 
 def _descriptors(model: nn.Module, images: Tensor) -> Tensor:
@@ -56,7 +62,3 @@ def _descriptors(model: nn.Module, images: Tensor) -> Tensor:
     finally:
         handle.remove()
     return pooling.matrix(seen[0]) if hasattr(pooling, "matrix") else pooling(seen[0])  # type: ignore[operator]
-
-
-def _class_means(values: Tensor, targets: Tensor, labels: Tensor) -> Tensor:
-    return torch.stack([values[targets == label].mean(dim=0) for label in labels])

@@ -1,224 +1,280 @@
-"""The training loop: one run from its config to its record. Heads are never named here.
+"""The training loop, from a model and its data to trained weights. Heads are never named here.
 
 Auxiliary losses come out of ``model(x, return_loss=True)``; the loop adds them without knowing which head made them.
+Every random draw is a function of seed, epoch, step and process, so that a resumed run needs no generator states.
 """
 
 import math
 import time
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, Dataset
 
 from ..config import RunConfig
-from ..data import Splits, load_splits
-from ..metrics import topk_correct
-from ..models import create_model
-from .descriptors import class_descriptors
+from ..data import Splits
+from ..data.parts import mix_seed
+from .checkpoint import Checkpoint, load_weights_into, plain_weights, save_checkpoint
+from .diagnosis import first_nonfinite
+from .ema import AveragedWeights
+from .journal import Journal
+from .launch import read_later
+from .loaders import Loader, batches_of, describe_images, eval_loader, start_epoch, train_loader
 from .optim import create_optimizer, create_schedule
+from .position import Position, Totals, resolve_selection
 from .progress import TrainingProgress
-from .record import ARRAYS_FILE, hardware, new_record, write_record
+from .stages import Stage, plan_stages, set_trainable, set_training_mode
 
-ModelFactory = Callable[[RunConfig, Splits], nn.Module]
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
-def train_run(
-    config: RunConfig, folder: str | Path, *, label: str | None = None, build: ModelFactory | None = None
-) -> dict[str, Any]:
-    """Trains one run, evaluates the last epoch on the test part once, and leaves a record in ``folder``.
-
-    A run that fails leaves a record too, with its error, before the exception goes on.
+class Trainer:
+    """Trains a model on the parts of a dataset, and saves checkpoints as it goes.
 
     Args:
         config: The run.
-        folder: Where ``record.json`` and ``arrays.npz`` go.
-        label: What the progress display calls the run; by default its pooling.
-        build: Makes the model; by default :func:`isice.create_model` with the fields of ``config.model``.
-
-    Returns:
-        The record, as written.
+        fabric: Lightning Fabric, launched.
+        model: Gives logits; with ``return_loss=True`` also an auxiliary loss.
+        splits: The data.
+        folder: The run folder.
+        checkpoint: Where to go on; None starts at the beginning.
     """
-    with cpu_threads(config.threads):
-        return _recorded(config, Path(folder), label or config.model.pooling, build or build_model)
 
+    def __init__(
+        self,
+        config: RunConfig,
+        fabric: "Fabric",
+        model: nn.Module,
+        splits: Splits,
+        folder: Path,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self.config, self.fabric, self.splits, self.folder = config, fabric, splits, folder
+        self.started = time.perf_counter()
+        if config.sync_bn and fabric.world_size > 1:
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        self.layout = torch.channels_last if config.channels_last else torch.preserve_format
+        self.model = model.to(fabric.device).to(memory_format=self.layout)
+        decay = config.optim.ema_decay
+        self.average = None if decay is None else AveragedWeights(self.model, decay)
+        self.stages = plan_stages(self.model, config.optim)
+        share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
+        self.loader = train_loader(config, splits.train, fabric.device, **share)
+        held_out = {"val": splits.val, "test": splits.test}
+        self.held_out = {
+            name: eval_loader(config, part, fabric.device, **share)
+            for name, part in held_out.items()
+            if part is not None
+        }
+        self.selects_on = resolve_selection(config.select_on, has_val=splits.val is not None)
+        self.position, self._saved = Position(), None if checkpoint is None else checkpoint.state
+        if checkpoint is not None:
+            self._restore(checkpoint)
 
-def _recorded(config: RunConfig, folder: Path, label: str, build: ModelFactory) -> dict[str, Any]:
-    record = new_record(config)
-    start = time.perf_counter()
-    try:
-        device = resolve_device(config.device)
-        record["hardware"] = hardware(device)
-        result = _train(config, folder, device, label, build)
-        record |= {"status": "finished", "seconds": time.perf_counter() - start, **result}
-    except Exception as error:
-        message = f"{type(error).__name__}: {error}"
-        record |= {"status": "failed", "error": message, "traceback": traceback.format_exc()}
-        raise
-    finally:
-        # An interrupted run leaves nothing behind, so that it is simply run again.
-        if record["status"] != "started":
-            write_record(folder, record)
-    return record
+    @property
+    def trained(self) -> nn.Module:
+        """The model to predict with: the averaged one if there is one."""
+        return self.model if self.average is None else self.average.module
 
+    @property
+    def epochs(self) -> int:
+        """Epochs of all stages."""
+        return self.stages[-1].last
 
-def _train(config: RunConfig, folder: Path, device: torch.device, label: str, build: ModelFactory) -> dict[str, Any]:
-    splits = load_splits(config.data)
-    seed_everything(config.seed)
-    model = build(config, splits).to(device)
-    loader = train_loader(config, splits.train)
-    held_out = {"val": splits.val, "test": splits.test}
-    loaders = {name: eval_loader(config, part) for name, part in held_out.items() if part is not None}
-    with TrainingProgress(label, config.optim.epochs, len(loader)) as progress:
-        epochs = fit(model, loader, loaders.get("val"), config, device, progress)
-    accuracy = {name: evaluate(model, part, config, device) for name, part in loaders.items()}
-    arrays = class_descriptors(model, loaders["test"], device, classes=splits.info.classes)
-    folder.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(folder / ARRAYS_FILE, **arrays)  # type: ignore[arg-type]
-    return {
-        "epochs": epochs,
-        "seconds_per_epoch": sum(row["seconds"] for row in epochs) / len(epochs),
-        "accuracy": accuracy,
-        "reported_epoch": {"epoch": config.optim.epochs, "chosen_on": "none: the last epoch"},
-        "images": splits.sizes,
-        "parameters": count_parameters(model),
-    }
+    @property
+    def steps(self) -> int:
+        """Optimizer steps per epoch."""
+        return batches_of(self.loader).steps
 
+    def fit(self, progress: TrainingProgress, journal: Journal | None = None) -> None:
+        """Trains from the current position to the last epoch."""
+        for index, stage in enumerate(self.stages):
+            if self.position.done >= stage.last:
+                continue
+            self._begin(index, stage)
+            for epoch in range(self.position.done + 1, stage.last + 1):
+                self._train_epoch(epoch, stage, progress)
+                row = self._end_epoch(epoch)
+                if journal is not None:
+                    journal.append(row)
+                progress.epoch(row)
 
-def fit(
-    model: nn.Module,
-    loader: DataLoader,
-    val_loader: DataLoader | None,
-    config: RunConfig,
-    device: torch.device,
-    progress: TrainingProgress,
-) -> list[dict[str, Any]]:
-    """Trains for ``config.optim.epochs`` epochs; returns one row of numbers per epoch."""
-    optimizer = create_optimizer(model, config.optim)
-    schedule = create_schedule(optimizer, config.optim, len(loader))
-    rows = []
-    for epoch in range(1, config.optim.epochs + 1):
-        start = time.perf_counter()
-        loss_sum, correct, images = 0.0, 0, 0
-        model.train()
-        for step, (x, target) in enumerate(loader, start=1):
-            x, target = x.to(device, non_blocking=True), target.to(device, non_blocking=True)
-            with autocast(config, device):
-                logits, aux_loss = model(x, return_loss=True)
-                loss = cross_entropy(logits.float(), target) + aux_loss
-            check_finite(loss, epoch, step, optimizer.param_groups[0]["lr"])
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-            loss_sum += loss.item() * len(target)
-            correct += topk_correct(logits.detach(), target)
-            images += len(target)
-            progress.step(epoch, len(target), loss_sum / images, correct / images)
-        seconds = time.perf_counter() - start
-        row = {"epoch": epoch, "train_loss": loss_sum / images, "train_accuracy": correct / images}
-        row |= {"seconds": seconds, "images_per_second": images / seconds, "lr": optimizer.param_groups[0]["lr"]}
-        if val_loader is not None:
-            row["val_accuracy"] = evaluate(model, val_loader, config, device)
-        rows.append(row)
-        progress.epoch(row)
-    return rows
+    def _begin(self, index: int, stage: Stage) -> None:
+        """Makes optimizer and schedule of a stage, or takes them up where the checkpoint left them."""
+        set_trainable(self.model, stage.frozen)
+        optimizer = create_optimizer(self.model, stage.optim)
+        model: Any = torch.compile(self.model) if self.config.compile else self.model
+        self.stage_index, self.optimizer = index, optimizer
+        self._model, self._optimizer = self.fabric.setup(model, optimizer)
+        self.schedule = create_schedule(optimizer, stage.optim, self.steps)
+        if self._saved is not None and self._saved["stage"] == index:
+            optimizer.load_state_dict(self._saved["optimizer"])
+            self.schedule.load_state_dict(self._saved["schedule"])
+            self.fabric.strategy.precision.load_state_dict(self._saved["precision"])
+        self._saved = None
 
+    def _train_epoch(self, epoch: int, stage: Stage, progress: TrainingProgress) -> None:
+        position, every = self.position, self.config.checkpoint_every_steps
+        start_epoch(self.loader, epoch, position.step)
+        set_training_mode(self.model, stage.frozen)
+        batches = iter(self.loader)
+        clock = time.perf_counter()
+        for step in range(position.step + 1, self.steps + 1):
+            self._seed(epoch, step)
+            images = self._step(epoch, step, batches)
+            position.step = step
+            now = time.perf_counter()
+            position.totals.seconds += now - clock
+            clock = now
+            totals = position.totals
+            progress.step(epoch, images, totals.loss / totals.images, totals.correct / totals.images)
+            if every and step % every == 0 and step < self.steps:
+                self.save_last()
+                clock = time.perf_counter()
 
-@torch.no_grad()
-def evaluate(model: nn.Module, loader: DataLoader, config: RunConfig, device: torch.device) -> float:
-    """Top-1 accuracy in [0, 1] over a loader."""
-    model.eval()
-    correct, images = 0, 0
-    for x, target in loader:
-        with autocast(config, device):
-            logits = model(x.to(device, non_blocking=True))
-        correct += topk_correct(logits, target.to(device))
-        images += len(target)
-    return correct / images
+    def _step(self, epoch: int, step: int, batches: Iterator[Any]) -> int:
+        """One optimizer step over all portions of its batch; returns the images this process saw."""
+        optim, seen = self.config.optim, 0
+        self._optimizer.zero_grad(set_to_none=True)
+        for portion in range(optim.accumulate):
+            x, target = self._to_device(*next(batches))
+            with self.fabric.no_backward_sync(self._model, enabled=portion < optim.accumulate - 1):
+                logits, aux_loss = self._model(x, return_loss=True)
+                loss = cross_entropy(logits.float(), target, label_smoothing=optim.label_smoothing) + aux_loss
+                numbers = read_later(loss, (logits.argmax(dim=1) == target).sum())
+                self.fabric.backward(loss / optim.accumulate)
+            value, correct = numbers()
+            if not math.isfinite(value):
+                raise self._not_finite(value, x, epoch, step, portion)
+            seen += len(target)
+            self.position.totals.loss += value * len(target)
+            self.position.totals.correct += correct
+        if optim.clip_norm is not None:
+            self.fabric.clip_gradients(self._model, self._optimizer, max_norm=optim.clip_norm)
+        self._optimizer.step()
+        self.schedule.step()
+        if self.average is not None:
+            self.average.update(self.model)
+        self.position.totals.images += seen
+        return seen
 
+    def _end_epoch(self, epoch: int) -> dict[str, Any]:
+        """Evaluates, notes the numbers of the epoch, and saves."""
+        totals, position = self._reduced_totals(), self.position
+        row = {"epoch": epoch, "train_loss": totals.loss / totals.images, "lr": self.optimizer.param_groups[0]["lr"]}
+        row |= {"train_accuracy": totals.correct / totals.images, "seconds": totals.seconds}
+        row["images_per_second"] = totals.images / max(totals.seconds, 1e-9)
+        for name, loader in self.held_out.items():
+            if name == "val" or name == self.selects_on:
+                row[f"{name}_accuracy"] = self.evaluate(loader)
+        position.rows.append(row)
+        position.done, position.step, position.totals = epoch, 0, Totals()
+        self._note_best(epoch, row.get(f"{self.selects_on}_accuracy"))
+        self.save_last()
+        return row
 
-def check_finite(loss: Tensor, epoch: int, step: int, lr: float) -> None:
-    """Raises FloatingPointError, with the place, when the loss is not finite."""
-    value = loss.item()
-    if not math.isfinite(value):
-        raise FloatingPointError(
-            f"train: expected a finite loss, got {value} at epoch {epoch}, step {step}; "
-            f"lower optim.lr (now {lr:.3g}) or look at the batch."
+    def _note_best(self, epoch: int, accuracy: float | None) -> None:
+        best = self.position.best
+        if accuracy is not None and (best is None or accuracy > best["accuracy"]):
+            self.position.best = {"epoch": epoch, "accuracy": accuracy}
+            self.save_best()
+
+    @torch.no_grad()
+    def evaluate(self, loader: Loader) -> float:
+        """Top-1 accuracy in [0, 1] over a loader, counted over all processes."""
+        model = self.trained.eval()
+        counts = torch.zeros(2, dtype=torch.float64, device=self.fabric.device)
+        for batch in loader:
+            x, target = self._to_device(*batch)
+            with self.fabric.autocast():
+                logits = model(x)
+            counts[0] += (logits.argmax(dim=1) == target).sum()
+            counts[1] += len(target)
+        correct, images = self._sum(counts).tolist()
+        return correct / images
+
+    def save_last(self) -> None:
+        """Writes the checkpoint from which training resumes to the step."""
+        position = asdict(self.position) | {"totals": asdict(self._reduced_totals()), "seconds": self.seconds()}
+        if not self.fabric.is_global_zero:
+            return
+        state = {
+            "position": position,
+            "stage": self.stage_index,
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "precision": self.fabric.strategy.precision.state_dict(),
+            "learning": None if self.average is None else plain_weights(self.model),
+            "averaged": None if self.average is None else self.average.updates,
+        }
+        self._save("last", state)
+
+    def save_best(self) -> None:
+        """Writes the checkpoint that is reported."""
+        if self.fabric.is_global_zero:
+            self._save("best", None)
+
+    def seconds(self) -> float:
+        """Time of this and all earlier sessions."""
+        return self.position.seconds + time.perf_counter() - self.started
+
+    def _save(self, which: str, state: dict[str, Any] | None) -> None:
+        save_checkpoint(
+            self.folder,
+            which,
+            config=self.config,
+            classes=self.splits.info.classes,
+            model=self.trained,
+            epoch=self.position.done,
+            step=self.position.step,
+            state=state,
         )
 
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        """Puts weights and position back; optimizer and schedule follow when their stage begins."""
+        state = checkpoint.state
+        if state is None:
+            raise ValueError(f"train: expected a checkpoint with training state in {str(self.folder)!r}, got none.")
+        where = str(self.folder)
+        load_weights_into(self.trained, checkpoint.weights, where)
+        if self.average is not None:
+            load_weights_into(self.model, state["learning"], where)
+            self.average.updates = state["averaged"]
+        position = state["position"]
+        # The saved sums are those of all processes together.
+        totals = Totals(**position["totals"]) if self.fabric.is_global_zero else Totals()
+        self.position = Position(**{**position, "totals": totals})
 
-def build_model(config: RunConfig, splits: Splits) -> nn.Module:
-    """The network of ``config.model``, with the classes and channels of the data."""
-    model = config.model
-    return create_model(
-        model.backbone,
-        pooling=model.pooling,
-        num_classes=len(splits.info.classes),
-        reduce=model.reduce,
-        pretrained=model.pretrained,
-        checkpoint_path=model.checkpoint_path,
-        in_chans=splits.info.channels,
-        img_size=model.img_size or config.data.image_size,
-    )
+    def _to_device(self, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        device = self.fabric.device
+        return x.to(device, non_blocking=True, memory_format=self.layout), target.to(device, non_blocking=True)
 
+    def _seed(self, epoch: int, step: int) -> None:
+        torch.manual_seed(mix_seed(self.config.seed, epoch, step, self.fabric.global_rank))
 
-def train_loader(config: RunConfig, part: Dataset) -> DataLoader:
-    """Shuffled batches, in an order that the seed alone decides; a ragged last batch is left out."""
-    size, images = config.data.batch_size, len(part)  # type: ignore[arg-type]
-    generator = torch.Generator().manual_seed(config.seed)
-    return DataLoader(
-        part, size, shuffle=True, drop_last=images >= size, num_workers=config.data.workers, generator=generator
-    )
+    def _sum(self, values: Tensor) -> Tensor:
+        if self.fabric.world_size == 1:
+            return values
+        return self.fabric.all_reduce(values, reduce_op="sum")  # type: ignore[return-value]
 
+    def _reduced_totals(self) -> Totals:
+        own = self.position.totals
+        values = torch.tensor([own.loss, own.correct, own.images], dtype=torch.float64, device=self.fabric.device)
+        loss, correct, images = self._sum(values).tolist()
+        return Totals(loss, correct, int(images), own.seconds)
 
-def eval_loader(config: RunConfig, part: Dataset) -> DataLoader:
-    """All images of a part, in order."""
-    return DataLoader(part, config.data.batch_size, num_workers=config.data.workers)
-
-
-def seed_everything(seed: int) -> None:
-    """Seeds every generator that initialisation and augmentation draw from."""
-    torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002  (libraries draw from the global generator)
-
-
-def autocast(config: RunConfig, device: torch.device) -> torch.autocast:
-    """bfloat16 autocast where the config asks for it; heads compute in float32 all the same."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=config.precision == "bf16")
-
-
-@contextmanager
-def cpu_threads(count: int | None) -> Iterator[None]:
-    """Computes with ``count`` CPU threads for a while; None leaves the number alone."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def resolve_device(name: str) -> torch.device:
-    """``"auto"`` is the GPU if there is one; a device asked for by name must exist."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"train: expected a device like 'auto', 'cpu' or 'cuda:0', got {name!r}.") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"train: expected an available device, got {name!r}, but there is no CUDA; use device=cpu.")
-    return device
-
-
-def count_parameters(model: nn.Module) -> dict[str, int]:
-    """Parameters in all and of each part of the network."""
-    parts = {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
-    return {"total": sum(p.numel() for p in model.parameters()), **parts}
+    def _not_finite(self, value: float, x: Tensor, epoch: int, step: int, portion: int) -> FloatingPointError:
+        self._seed(epoch, step)
+        with self.fabric.autocast():
+            where = first_nonfinite(self.model, x)
+        images = describe_images(self.splits.train, batches_of(self.loader).portion(step, portion))
+        return FloatingPointError(
+            f"train: expected a finite loss, got {value} at epoch {epoch}, step {step}; first not finite: {where}; "
+            f"batch: training images {images}; lower optim.lr (now {self.optimizer.param_groups[0]['lr']:.3g}), "
+            "set optim.clip_norm, or look at these images."
+        )

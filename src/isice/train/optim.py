@@ -1,16 +1,17 @@
-"""AdamW with a classifier learning-rate factor, and the learning-rate schedules."""
+"""The optimizer with its parameter groups, and the learning-rate schedules."""
 
 import math
+from typing import Any
 
 from torch import nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from ..config import OptimConfig
 
 
 def create_optimizer(model: nn.Module, config: OptimConfig) -> Optimizer:
-    """AdamW over the trainable parameters; those under ``model.classifier`` get ``lr · classifier_lr_factor``.
+    """AdamW or SGD over the trainable parameters; those under ``model.classifier`` have their own rate and decay.
 
     Example:
         >>> model = nn.Sequential()
@@ -22,14 +23,17 @@ def create_optimizer(model: nn.Module, config: OptimConfig) -> Optimizer:
     trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not trainable:
         raise ValueError("create_optimizer: expected a model with trainable parameters, got none; unfreeze some.")
-    parts = {
-        "network": ([p for name, p in trainable if not name.startswith("classifier.")], 1.0),
-        "classifier": ([p for name, p in trainable if name.startswith("classifier.")], config.classifier_lr_factor),
-    }
-    groups = [
-        {"name": name, "params": params, "lr": config.lr * factor} for name, (params, factor) in parts.items() if params
+    decay = config.weight_decay if config.classifier_weight_decay is None else config.classifier_weight_decay
+    groups: list[dict[str, Any]] = [
+        {"name": "network", "lr": config.lr, "weight_decay": config.weight_decay, "params": []},
+        {"name": "classifier", "lr": config.lr * config.classifier_lr_factor, "weight_decay": decay, "params": []},
     ]
-    return AdamW(groups, lr=config.lr, weight_decay=config.weight_decay)
+    for name, parameter in trainable:
+        groups[name.startswith("classifier.")]["params"].append(parameter)
+    groups = [group for group in groups if group["params"]]
+    if config.optimizer == "sgd":
+        return SGD(groups, lr=config.lr, momentum=config.momentum)
+    return AdamW(groups, lr=config.lr)
 
 
 def lr_factor(config: OptimConfig, epoch: float) -> float:

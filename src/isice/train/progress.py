@@ -16,11 +16,12 @@ class TrainingProgress:
         epochs: Number of epochs.
         steps: Optimizer steps per epoch.
         console: Where to write; by default the standard error stream, so that standard output stays clean.
+        done: Steps that an earlier session has done.
     """
 
-    def __init__(self, label: str, epochs: int, steps: int, console: Console | None = None) -> None:
+    def __init__(self, label: str, epochs: int, steps: int, console: Console | None = None, *, done: int = 0) -> None:
         self.console = console or Console(stderr=True)
-        self.label, self.epochs, self.steps = label, epochs, steps
+        self.label, self.epochs, self.steps, self.done = label, epochs, steps, done
         self._bar: Progress | None = None
         self._images, self._since = 0, time.perf_counter()
 
@@ -30,7 +31,7 @@ class TrainingProgress:
             columns += [TextColumn("{task.fields[numbers]}"), TimeRemainingColumn(compact=True)]
             self._bar = Progress(*columns, console=self.console, transient=True)
             self._bar.start()
-            self._task = self._bar.add_task(self.label, total=self.epochs * self.steps, numbers="")
+            self._task = self._bar.add_task(self.label, total=self.epochs * self.steps, completed=self.done, numbers="")
         self._since = time.perf_counter()
         return self
 

@@ -35,22 +35,38 @@ def new_record(config: RunConfig) -> dict[str, Any]:
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> Path:
-    """Writes ``folder/record.json`` in one step: a reader sees the old file or the new one, never half of it."""
+    """Writes ``folder/record.json`` in one step."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / RECORD_FILE
+    write_atomically(path, json.dumps(record, indent=1, ensure_ascii=False))
+    return path
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """The record of a run folder, or None if there is none yet."""
+    path = folder / RECORD_FILE
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"record: expected a record in {str(path)!r}, which is no JSON: {error}.") from None
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes a file in one step: a reader sees the old content or the new, never half of it."""
     partial = path.with_suffix(".partial")
     with partial.open("w", encoding="utf-8") as file:
-        json.dump(record, file, indent=1, ensure_ascii=False)
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
-    return path
 
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that a result can depend on."""
     found = {"isice": __version__, "python": platform.python_version()}
-    for name in ("torch", "torchvision", "timm", "numpy", "scikit-learn"):
+    for name in ("torch", "torchvision", "timm", "numpy", "scikit-learn", "lightning-fabric", "lightning"):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -65,6 +81,7 @@ def hardware(device: torch.device | None = None) -> dict[str, Any]:
         found["device"] = str(device)
     if device is not None and device.type == "cuda":
         found["gpu"] = torch.cuda.get_device_name(device)
+        found["gpus"] = torch.cuda.device_count()
         found["cuda"] = torch.version.cuda
     return found
 

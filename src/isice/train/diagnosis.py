@@ -1,0 +1,44 @@
+"""Where a loss that is not finite came from: the first layer whose output is not finite."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@torch.no_grad()
+def first_nonfinite(model: nn.Module, x: Tensor) -> str:
+    """Runs a batch again and says in words which layer was the first to give a value that is not finite.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+        >>> _ = nn.init.constant_(model[0].bias, float("nan"))
+        >>> first_nonfinite(model, torch.zeros(1, 2))
+        "layer '0' (Linear), whose weights are not finite"
+    """
+    if not torch.isfinite(x).all():
+        return "the images of the batch"
+    found: list[str] = []
+
+    def watch(name: str, module: nn.Module) -> Any:
+        def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            if not found and not all(torch.isfinite(t).all() for t in _tensors(output)):
+                weights = all(torch.isfinite(t).all() for t in module.parameters(recurse=False))
+                why = "whose input and weights are finite" if weights else "whose weights are not finite"
+                found.append(f"layer {name!r} ({type(module).__name__}), {why}")
+
+        return module.register_forward_hook(hook)
+
+    handles = [watch(name, module) for name, module in model.named_modules() if name]
+    try:
+        model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else "the loss itself: all layers are finite, the auxiliary loss is not"
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output]
+    return [t for part in output for t in _tensors(part)] if isinstance(output, list | tuple) else []

@@ -1,0 +1,80 @@
+"""Whether a run starts, goes on, or is finished already: never a silent fresh start over something that was there."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._checks import check_choice
+from ..config import RunConfig, config_hash, to_dict
+from .checkpoint import Checkpoint, has_checkpoint, read_checkpoint
+from .journal import METRICS_FILE, TENSORBOARD_FOLDER
+from .record import ARRAYS_FILE, RECORD_FILE, read_record
+
+RESUME = ("auto", "never", "must")
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run begins: at a finished record (nothing to do), at a checkpoint, or, with neither, at the beginning."""
+
+    finished: dict[str, Any] | None = None
+    checkpoint: Checkpoint | None = None
+
+
+def find_start(folder: Path, config: RunConfig, resume: str) -> Start:
+    """Looks at what a run folder holds.
+
+    Args:
+        folder: The run folder; it need not exist.
+        config: The run that is asked for.
+        resume: ``"auto"`` goes on where there is something to go on from, ``"must"`` also fails where there is not,
+            ``"never"`` starts anew.
+    """
+    check_choice("train", "resume", resume, RESUME)
+    if resume == "never":
+        return Start()
+    record = read_record(folder)
+    if record is not None and record["status"] == "finished":
+        _check_same(record["hash"], record["config"], config, folder)
+        return Start(finished=record)
+    if has_checkpoint(folder, "last"):
+        checkpoint = read_checkpoint(folder, "last")
+        _check_same(checkpoint.meta["hash"], checkpoint.meta["config"], config, folder)
+        return Start(checkpoint=checkpoint)
+    if resume == "must":
+        raise FileNotFoundError(f"train: expected a run to resume in {str(folder)!r}, got no checkpoint there.")
+    metrics = folder / METRICS_FILE
+    if metrics.is_file() and metrics.stat().st_size > 0:
+        raise FileNotFoundError(
+            f"train: expected the checkpoint of the epochs in {str(metrics)!r}, got none; "
+            "restore checkpoints/last, or start anew with resume='never'."
+        )
+    return Start()
+
+
+def clear_run(folder: Path) -> None:
+    """Removes what an earlier run left in a folder, and nothing else."""
+    for name in ("checkpoints", TENSORBOARD_FOLDER):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in (RECORD_FILE, ARRAYS_FILE, METRICS_FILE):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _check_same(found_hash: str, found: dict[str, Any], config: RunConfig, folder: Path) -> None:
+    if found_hash == config_hash(config):
+        return
+    there, here = _flat(found), _flat(to_dict(config))
+    keys = [key for key in sorted(there.keys() | here.keys()) if there.get(key) != here.get(key)]
+    differences = ", ".join(f"{key} = {there.get(key)!r} there and {here.get(key)!r} here" for key in keys[:4])
+    raise ValueError(
+        f"train: expected the run in {str(folder)!r} to be the one asked for, got another: {differences}; "
+        "use another folder, or start anew with resume='never'."
+    )
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

@@ -1,0 +1,77 @@
+"""The stages of a run (the head first, then all), and what learns in each."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from .._checks import suggestion
+from ..config import OptimConfig
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Some epochs in which the same parts learn.
+
+    Attributes:
+        first: Its first epoch, counted from 1 over the whole run.
+        last: Its last epoch.
+        optim: Rate, schedule and epochs of this stage.
+        frozen: Names of the modules that do not learn.
+    """
+
+    first: int
+    last: int
+    optim: OptimConfig
+    frozen: tuple[str, ...]
+
+
+def plan_stages(model: nn.Module, optim: OptimConfig) -> list[Stage]:
+    """One stage, or two if ``optim.head_epochs`` asks for the head to be trained first.
+
+    Example:
+        >>> model = nn.Sequential()
+        >>> model.backbone, model.classifier = nn.Linear(2, 2), nn.Linear(2, 2)
+        >>> stages = plan_stages(model, OptimConfig(head_epochs=3, epochs=10, head_parts=("classifier",)))
+        >>> [(stage.first, stage.last, stage.frozen) for stage in stages]
+        [(1, 3, ('backbone',)), (4, 13, ())]
+    """
+    _check_names(model, "optim.freeze", optim.freeze)
+    stages = []
+    if optim.head_epochs:
+        others = [name for name, _ in model.named_children() if name not in optim.head_parts]
+        schedule = replace(
+            optim,
+            lr=optim.lr if optim.head_lr is None else optim.head_lr,
+            epochs=optim.head_epochs,
+            schedule="constant",
+            warmup_epochs=0,
+        )
+        stages.append(Stage(1, optim.head_epochs, schedule, tuple(dict.fromkeys([*others, *optim.freeze]))))
+    done = optim.head_epochs
+    stages.append(Stage(done + 1, done + optim.epochs, optim, optim.freeze))
+    return stages
+
+
+def set_trainable(model: nn.Module, frozen: Iterable[str]) -> None:
+    """Lets every parameter learn except those of the frozen modules."""
+    model.requires_grad_(True)
+    for name in frozen:
+        model.get_submodule(name).requires_grad_(False)
+
+
+def set_training_mode(model: nn.Module, frozen: Iterable[str]) -> None:
+    """Training mode, with frozen modules in eval mode: their BatchNorm statistics stay too."""
+    model.train()
+    for name in frozen:
+        model.get_submodule(name).eval()
+
+
+def _check_names(model: nn.Module, option: str, names: Iterable[str]) -> None:
+    known = [name for name, _ in model.named_modules() if name]
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"train: expected {option} to name modules of the model, such as {known[0]!r}, got {name!r}."
+                f"{suggestion(name, known)}"
+            )
