@@ -103,7 +103,7 @@ def run(
     outcome = run_experiment(
         chosen,
         folder,
-        lambda config, path, label: train_run(config, path, label=label),
+        lambda config, path, label: train_run(config, path, label=label, resume="never" if force else "auto"),
         force=force,
         tell=lambda line: _out.print(line, markup=False, highlight=False, soft_wrap=True),
     )
