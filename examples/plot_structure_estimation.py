@@ -8,6 +8,7 @@ Usage: python examples/plot_structure_estimation.py [figure.png]
 """
 
 import sys
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -40,7 +41,7 @@ def errors(precision: np.ndarray, n: int, rng: np.random.Generator) -> tuple[flo
     return float(np.linalg.norm(sparse - precision)), float(np.linalg.norm(likelihood - precision))
 
 
-def main(out: str) -> None:
+def main(out: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     for ax, (name, make) in zip(axes, {"dense": dense_precision, "sparse": sparse_precision}.items(), strict=True):
         table = np.zeros((len(SEEDS), len(SAMPLES), 2))
@@ -60,4 +61,4 @@ def main(out: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "structure_estimation.png")
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_suffix(".png"))

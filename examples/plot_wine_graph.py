@@ -8,6 +8,7 @@ Usage: python examples/plot_wine_graph.py [figure.png]
 """
 
 import sys
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,7 +24,7 @@ def partial_correlations(precision: np.ndarray) -> np.ndarray:
     return -precision / (scale[:, :, None] * scale[:, None, :])
 
 
-def main(out: str) -> None:
+def main(out: Path) -> None:
     wine = load_wine()
     # The three cultivars differ in their means; within a cultivar the dependence is what is asked for.
     samples = wine.data - np.stack([wine.data[wine.target == k].mean(axis=0) for k in range(3)])[wine.target]
@@ -50,4 +51,4 @@ def main(out: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "wine_graph.png")
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_suffix(".png"))

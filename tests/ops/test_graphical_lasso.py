@@ -173,8 +173,10 @@ def test_newton_schulz_steps_give_the_same_solution():
     by_products = graphical_lasso_op(correlation, penalty, False, 1e-7, 500, None, "newton_schulz")
     torch.testing.assert_close(by_products[0], by_eigh[0], rtol=1e-6, atol=1e-8)
     assert torch.equal(by_products[3], by_eigh[3])
+    torch.testing.assert_close(by_products[1], by_eigh[1], rtol=1e-6, atol=1e-8)
     single = graphical_lasso_op(correlation.float(), penalty.float(), False, 1e-4, 500, None, "newton_schulz")
     assert bool((single[2] <= 1e-4 * 40).all())
+    assert float((single[0] @ single[1] - torch.eye(40)).abs().max()) < 1e-3
 
 
 def test_blocks_are_solved_apart_and_join_exactly():

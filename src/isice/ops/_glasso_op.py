@@ -123,7 +123,7 @@ def _solve_connected(
         open_ = solution.gap > bound
         if bool(open_.any()):
             solution = _continue(cov, penalty, bound, max_iter, by_products, solution, open_)
-    return solution.precision, _inverse(solution), solution.gap, solution.n_iter
+    return solution.precision, _inverse(solution, by_products), solution.gap, solution.n_iter
 
 
 def _continue(
@@ -149,21 +149,19 @@ def _plain_inverse(cov: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return precision, cov.clone(), gap, torch.zeros_like(gap, dtype=torch.int64)
 
 
-def _inverse(solution: Solution) -> Tensor:
-    """The inverse of the precision: Newton's iteration from the dual point on CUDA, Cholesky elsewhere."""
+def _inverse(solution: Solution, by_products: bool) -> Tensor:
+    """The inverse of the precision by Cholesky factors, or by Newton's iteration from the dual point, which is near."""
     precision, inverse = solution.precision, solution.dual
-    identity = torch.eye(precision.shape[-1], dtype=precision.dtype, device=precision.device)
-    if precision.is_cuda:
-        for _ in range(5):
-            inverse = torch.baddbmm(inverse, inverse, identity - torch.bmm(precision, inverse))
-        inverse = 0.5 * (inverse + inverse.mT)
-        error = torch.linalg.matrix_norm(identity - torch.bmm(precision, inverse))
-        off = ~(error < 1e-3) & torch.isfinite(solution.gap)
-        if not bool(off.any()):
-            return inverse
-        inverse[off] = torch.linalg.inv(precision[off])
-        return inverse
-    return inverse_where_positive(precision, inverse)[0]
+    if not by_products:
+        return inverse_where_positive(precision, inverse)[0]
+    for _ in range(6):
+        residual = torch.bmm(precision, inverse).neg_()
+        residual.diagonal(dim1=-2, dim2=-1).add_(1.0)
+        inverse = torch.baddbmm(inverse, inverse, residual)
+    failed = ~(torch.linalg.matrix_norm(residual) < 0.1)  # of the last but one iterate: squared, it is at rounding
+    if bool(failed.any()):
+        inverse[failed] = inverse_where_positive(precision[failed], solution.dual[failed])[0]
+    return inverse.add(inverse.mT).mul_(0.5)
 
 
 def _warn_if_short(gap: Tensor, bound: float, max_iter: int) -> None:
