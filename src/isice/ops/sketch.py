@@ -153,6 +153,8 @@ def tensor_sketches(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tenso
     _check_projections("tensor_sketches", "hashes (p, C)", x, index)
     if index.shape[0] < 2:
         raise ValueError(f"tensor_sketches: expected at least 2 hashes, got {index.shape[0]}; use count_sketch().")
+    if x.shape[0] == 0:  # MKL, in some releases of torch, refuses to transform nothing
+        return x.new_zeros((0, index.shape[0] - 1, n_out)) + x.sum()
     return _TensorSketches.apply(x, index, sign, n_out)
 
 
