@@ -9,6 +9,9 @@ import torch
 from isice.config import DataConfig
 from isice.data import GpuBatches, create_loader, load_splits
 from isice.data.images import BadImageError
+from isice.data.loading import DeviceLoader
+
+from .conftest import save_image
 
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
 BATCHES = [[0, 3], [6, 1], [2, 4]]
@@ -156,3 +159,49 @@ def test_channels_must_fit():
         load_splits(DataConfig(transform="randaugment"))
     with pytest.raises(ValueError, match=r"1 values in data.mean and data.std, got \(0.5, 0.5\)"):
         load_splits(DataConfig(mean=(0.5, 0.5), std=(1.0, 1.0)))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_unfinished_pixels_normalised_by_the_loader_are_the_same_images(config: DataConfig, workers: int):
+    train = load_splits(config).train
+    loader = DeviceLoader(train, torch.device("cpu"), batch_sampler=BATCHES, num_workers=workers)
+    assert train.unfinished()[0][0].dtype == torch.uint8
+    # An epoch set on either is set on both: a trainer knows the loader's own copy.
+    loader.dataset.set_epoch(2, seed=3)
+    assert train.epoch == (2, 3)
+    expected = torch.stack([train[index][0] for batch in BATCHES for index in batch])
+    assert torch.equal(images_of(loader), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loader_for_a_gpu(config: DataConfig, workers: int):
+    config = dataclasses.replace(config, workers=workers)
+    train = load_splits(config).train
+    loader = create_loader(train, config, BATCHES, "cuda")
+    loader.dataset.set_epoch(2)
+    expected = torch.stack([train[index][0] for batch in BATCHES for index in batch])
+    found = images_of(loader)
+    assert found.device.type == "cuda"
+    torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_gpu_cache_leaves_to_the_cpu_what_is_no_whole_jpeg(config: DataConfig):
+    root = Path(config.root)
+    save_image(root / "test" / "cat" / "9.png", seed=9)
+    part = load_splits(dataclasses.replace(config, transform="paper")).test
+    batches = GpuBatches(part, [[0, 1, 2, 3]], "cuda")
+    assert batches.decoded == {"gpu": 3, "cpu": 1}
+    cut = root / "test" / "dog" / "0.jpg"
+    cut.write_bytes(cut.read_bytes()[:-60])
+    with pytest.raises(BadImageError, match=r"dog/0.jpg"):
+        GpuBatches(part, [[0]], "cuda")
+
+
+@pytest.mark.gpu
+def test_gpu_cache_that_does_not_fit(config: DataConfig):
+    part = load_splits(dataclasses.replace(config, transform="paper", image_size=8000)).train
+    part.indices, part.targets = part.indices.repeat(200), part.targets.repeat(200)
+    with pytest.raises(ValueError, match=r"GiB free for .* GiB of pixels"):
+        GpuBatches(part, [[0]], "cuda")

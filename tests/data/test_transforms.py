@@ -3,8 +3,9 @@
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms import v2
 
-from isice.data.transforms import IMAGENET_MEAN, IMAGENET_STD, TRANSFORMS, create_transforms
+from isice.data.transforms import IMAGENET_MEAN, IMAGENET_STD, TRANSFORMS, Normalize, create_transforms
 
 IMAGE = torch.randint(0, 256, (3, 60, 90), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
@@ -84,3 +85,12 @@ def test_wrong_arguments():
         create_transforms("paper", 8, mean=None)
     with pytest.raises(ValueError, match="as many positive std"):
         create_transforms("paper", 8, mean=(0.5, 0.5), std=(1.0,))
+
+
+def test_normalisation_against_torchvision():
+    own = Normalize(IMAGENET_MEAN, IMAGENET_STD)
+    theirs = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(IMAGENET_MEAN, IMAGENET_STD)])
+    for image in (IMAGE, IMAGE.expand(2, -1, -1, -1), IMAGE / 255):
+        before = image.clone()
+        torch.testing.assert_close(own(image), theirs(image), rtol=0, atol=2e-6)
+        assert torch.equal(image, before)

@@ -53,13 +53,13 @@ class GpuBatches:
         return len(self.batch_sampler)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        flips = self._flips()
+        flips, finish = self._flips(), self.dataset.transform.finish
         for batch in self.batch_sampler:
             rows = torch.as_tensor(batch, device=self.device)
-            images = self.dataset.transform.finish(self.images[rows])
+            images = self.images[rows]
             if flips is not None:
                 images = torch.where(flips[rows, None, None, None], images.flip(-1), images)
-            yield images, self.targets[rows]
+            yield images if finish is None else finish(images), self.targets[rows]
 
     def _flips(self) -> Tensor | None:
         """Which pictures are flipped in this epoch: by seed and epoch if set, else by the global generator."""

@@ -1,5 +1,7 @@
 """Where images come from (files or tensors), and a part of them with its transform: what a data loader is given."""
 
+import copy
+import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -111,6 +113,12 @@ class Part(Dataset):
             return self._cached[index]
         image = self.source[int(self.indices[index])]
         return image if self.transform.prepare is None else self.transform.prepare(image)
+
+    def unfinished(self) -> "Part":
+        """The same part, epoch and cache included, that gives pixels: who takes them converts and normalises."""
+        part = copy.copy(self)
+        part.transform = dataclasses.replace(self.transform, finish=None)
+        return part
 
     def cache_in_memory(self, threads: int | None = None) -> None:
         """Decodes and prepares every picture now and keeps it, as one tensor that all workers share."""

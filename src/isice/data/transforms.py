@@ -27,12 +27,12 @@ class Transform:
     Attributes:
         prepare: Deterministic steps on the decoded picture; None leaves it as it is, whatever its size.
         augment: Random steps, in order.
-        finish: Conversion to float32 in [0, 1] and normalisation; also takes a batch.
+        finish: Conversion to float32 in [0, 1] and normalisation; also takes a batch. None leaves the pixels.
     """
 
     prepare: Callable[[Tensor], Tensor] | None
     augment: tuple[Callable[[Tensor], Tensor], ...]
-    finish: Callable[[Tensor], Tensor]
+    finish: Callable[[Tensor], Tensor] | None
 
     @property
     def only_flips(self) -> bool:
@@ -47,7 +47,7 @@ class Transform:
         """The steps after :attr:`prepare`."""
         for step in self.augment:
             prepared = step(prepared)
-        return self.finish(prepared)
+        return prepared if self.finish is None else self.finish(prepared)
 
 
 def create_transforms(
@@ -77,7 +77,7 @@ def create_transforms(
     check_choice("data", "transform", kind, TRANSFORMS)
     check_int("data", "image_size", size, minimum=1)
     check_number("data", "color_jitter", color_jitter)
-    finish = _finish(mean, std)
+    finish = Normalize(mean, std)
     jitter = (v2.ColorJitter(color_jitter, color_jitter, color_jitter),) if color_jitter else ()
     if kind in ("none", "paper"):
         square = v2.Resize((size, size), antialias=True)
@@ -89,12 +89,38 @@ def create_transforms(
     return Transform(None, (*crop, *policy, *jitter), finish), Transform(center, (), finish)
 
 
-def _finish(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> Callable[[Tensor], Tensor]:
-    to_float = v2.ToDtype(torch.float32, scale=True)
-    if (mean is None) != (std is None):
-        raise ValueError(f"data: expected mean and std together, got mean={mean}, std={std}.")
-    if mean is None or std is None:
-        return to_float
-    if len(mean) != len(std) or min(std) <= 0:
-        raise ValueError(f"data: expected as many positive std as mean values, got mean={mean}, std={std}.")
-    return v2.Compose([to_float, v2.Normalize(mean, std)])
+class Normalize:
+    """uint8 → float32 in [0, 1], then (x − mean)/std per channel, for one picture or a batch, on any device.
+
+    In place after the conversion: several times as fast as a chain of transforms, which allocates at every step.
+
+    Args:
+        mean: Mean per channel; None leaves values in [0, 1]. Floating-point pictures are taken to be there already.
+        std: Standard deviation per channel, or None with ``mean``.
+
+    Example:
+        >>> Normalize((0.5,), (0.25,))(torch.tensor([[[0, 255]]], dtype=torch.uint8))
+        tensor([[[-2.,  2.]]])
+    """
+
+    def __init__(self, mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:
+        if (mean is None) != (std is None):
+            raise ValueError(f"data: expected mean and std together, got mean={mean}, std={std}.")
+        if mean is not None and std is not None and (len(mean) != len(std) or min(std) <= 0):
+            raise ValueError(f"data: expected as many positive std as mean values, got mean={mean}, std={std}.")
+        self.mean, self.std = mean or (0.0,), std or (1.0,)
+        self._constants: dict[tuple[torch.device, bool], tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, image: Tensor) -> Tensor:
+        shift, factor = self._shift_and_factor(image.device, image.is_floating_point())
+        return image.to(torch.float32, copy=True).sub_(shift).mul_(factor)
+
+    def _shift_and_factor(self, device: torch.device, floating: bool) -> tuple[Tensor, Tensor]:
+        if (device, floating) not in self._constants:
+            mean, std = (torch.tensor(values, dtype=torch.float64).view(-1, 1, 1) for values in (self.mean, self.std))
+            scale = 1.0 if floating else 255.0
+            self._constants[device, floating] = (
+                (mean * scale).float().to(device),
+                (1 / (std * scale)).float().to(device),
+            )
+        return self._constants[device, floating]
