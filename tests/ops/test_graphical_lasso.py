@@ -287,3 +287,18 @@ def test_random_matrices_are_certified_and_optimal(size, samples, sparsity, seed
     unit = torch.outer(deviation, deviation)
     assert 0 <= float(result.gap) <= 1e-11 * size
     assert kkt_residual(cov / unit, off_penalty(size, sparsity), result.precision * unit) < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [32, 128, 256])
+def test_every_matrix_of_the_benchmark_is_certified(size, dtype):
+    from benchmarks.graphical_lasso import KINDS, SPARSITIES
+
+    cov = torch.cat([make(size, 3, seed=1) for make in KINDS.values()]).to(dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for sparsity in SPARSITIES:
+            for tol in (1e-4, 1e-7):
+                result = graphical_lasso(cov, sparsity, tol=tol)
+                assert bool((result.gap <= tol * size).all()), (sparsity, tol)
