@@ -1,4 +1,4 @@
-"""Backbone ② → reduce ③ → pooling ④–⑥ → classifier ⑦, from a name, or around a timm model that exists already."""
+"""Backbone ② → reduce ③ → pooling ④–⑥ → classifier ⑦: from a name, shared by someone, or around a timm model."""
 
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,13 @@ from .._specs import parse_spec
 from ..pooling import Pooling, create_pooling, pooling_class
 from .backbone import Backbone, ImageSize, check_timm, create_backbone
 from .head import create_classifier
+from .hub import HubModel, find_shared
 from .reduce import Reduce
 from .small_cnn import SmallCNN
 from .weights import LoadReport, check_file, load_weights
 
 
-class Network(nn.Module):
+class Network(nn.Module, HubModel):
     """An image classifier with a pooling layer of choice; :func:`create_model` and :func:`attach` make one.
 
     Args:
@@ -28,6 +29,7 @@ class Network(nn.Module):
         backbone, reduce, pooling, classifier: The four parts, in the order of use.
         num_features: Length of the pooled vector.
         load_report: What a weight file gave to the model; None when none was read.
+        about: What is shared with the weights: ``classes``, ``input``, ``training``; empty unless known.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Network(nn.Module):
         self.num_classes = num_classes
         self.num_features = self.pooling.out_features
         self.load_report: LoadReport | None = None
+        self.about: dict[str, Any] = {}
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Maps images (B, in_chans, H, W) to the feature map (B, C, H', W') that the pooling sees."""
@@ -87,7 +90,7 @@ def create_model(
     name: str,
     *,
     pooling: str | Pooling = "isice",
-    num_classes: int,
+    num_classes: int | None = None,
     reduce: int | None = 256,
     pretrained: bool = False,
     checkpoint_path: str | Path | None = None,
@@ -95,14 +98,17 @@ def create_model(
     img_size: ImageSize = None,
     **backbone_kwargs: Any,
 ) -> Network:
-    """Makes a classifier from a backbone's name and a pooling layer.
+    """Makes a classifier from a backbone's name and a pooling layer, or reads one that was shared.
 
     Args:
         name: One of the paper's eight (:data:`PAPER_BACKBONES`), any timm name with or without a tag
             (``"resnet50.a1_in1k"``), or ``"small_cnn"`` for tiny images. The paper used torchvision's weights; timm
             has them for VGG, ResNet and ResNeXt, while ConvNeXt and Swin come with their authors' own.
+            ``"hf-hub:owner/name"``, ``"local-dir:folder"`` and paths that begin with ``.``, ``/`` or ``~`` name a
+            network shared by ``isice push``, which is read whole, weights included, in eval mode; if the config found
+            there is timm's, they name a backbone.
         pooling: A spec string such as ``"isice(n_iter=5)"``, or a layer made for the reduced channels.
-        num_classes: Number of classes; 0 returns the pooled vectors.
+        num_classes: Number of classes; 0 returns the pooled vectors. Only a shared network knows it itself.
         reduce: Channels that the pooling sees (1×1 convolution, BatchNorm, ReLU); None keeps those of the backbone.
         pretrained: Download the ImageNet weights of the backbone; not done when ``checkpoint_path`` is given.
         checkpoint_path: A local safetensors or ``.pth`` file for the backbone or the whole network; what matched is
@@ -117,19 +123,52 @@ def create_model(
         >>> model(torch.rand(2, 1, 8, 8)).shape
         torch.Size([2, 10])
     """
+    head: dict[str, Any] = {"pooling": pooling, "num_classes": num_classes, "reduce": reduce}
+    images: dict[str, Any] = {"in_chans": in_chans, "img_size": img_size}
+    shared = find_shared(name) if isinstance(name, str) else None
+    if shared is not None:
+        return _read_shared(*shared, {**head, **images, "checkpoint_path": checkpoint_path, **backbone_kwargs})
     _check_options("create_model", pooling, num_classes, reduce)
     file = None if checkpoint_path is None else check_file(checkpoint_path)
-    download = pretrained and file is None
+    model = build_network(name, pretrained=pretrained and file is None, **head, **images, **backbone_kwargs)
+    if file is not None:
+        load_weights(model, file)
+    return model
+
+
+def build_network(
+    name: str,
+    *,
+    pooling: str | Pooling,
+    num_classes: int,
+    reduce: int | None,
+    pretrained: bool = False,
+    in_chans: int = 3,
+    img_size: ImageSize = None,
+    **backbone_kwargs: Any,
+) -> Network:
+    """A network from the arguments that :attr:`Network.config` gives; nothing is looked up but the backbone."""
     backbone: Backbone | SmallCNN
     if name == SmallCNN.name:
-        if download:
+        if pretrained:
             raise ValueError("create_model: expected pretrained=False for 'small_cnn', got True; it has no weights.")
         backbone = SmallCNN(in_chans, **backbone_kwargs)
     else:
-        backbone = create_backbone(name, pretrained=download, in_chans=in_chans, img_size=img_size, **backbone_kwargs)
-    model = Network(backbone, pooling=pooling, num_classes=num_classes, reduce=reduce)
-    if file is not None:
-        load_weights(model, file)
+        backbone = create_backbone(name, pretrained=pretrained, in_chans=in_chans, img_size=img_size, **backbone_kwargs)
+    return Network(backbone, pooling=pooling, num_classes=num_classes, reduce=reduce)
+
+
+def _read_shared(place: str, revision: str | None, asked: dict[str, Any]) -> Network:
+    """A shared network as it is; asking for another than it is is an error."""
+    model = Network.from_pretrained(place, revision=revision)
+    defaults = create_model.__kwdefaults__ or {}
+    for option, value in asked.items():
+        own = model.config.get(option)
+        if value not in (defaults.get(option), own):
+            raise ValueError(
+                f"create_model: expected the network in {place!r} to be taken as it is, with {option}={own!r}, got "
+                f"{option}={value!r}; leave that out, or give the network another head with attach()."
+            )
     return model
 
 

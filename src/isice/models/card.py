@@ -1,0 +1,67 @@
+"""The text of a model card: written from what is recorded, and silent about what is not."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def card_text(config: Mapping[str, Any], source: str | None = None) -> str:
+    """The card of a shared network, as Markdown.
+
+    Args:
+        config: The shared config: ``network`` and ``about``.
+        source: What :func:`isice.create_model` is to be given, such as ``"hf-hub:owner/name"``.
+
+    Example:
+        >>> network = {"name": "resnet50", "pooling": "gap()", "num_classes": 7, "reduce": None, "in_chans": 3}
+        >>> print(card_text({"network": network, "about": {}}).splitlines()[0])
+        # resnet50, gap(), 7 classes
+    """
+    network, about = config["network"], config["about"]
+    reduce = f"reduced to {network['reduce']} channels" if network["reduce"] else "without channel reduction"
+    sections = [
+        f"# {network['name']}, {network['pooling']}, {network['num_classes']} classes",
+        f"An image classifier made with isice: the features of `{network['name']}`, {reduce}, pooled by "
+        f"`{network['pooling']}`, then a linear classifier.",
+        _use(source or "local-dir:FOLDER", network, about.get("input")),
+        _training(about.get("training")),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _use(source: str, network: Mapping[str, Any], images: Mapping[str, Any] | None) -> str:
+    lines = ["## Use", "", "```python", "import isice", "", f'model = isice.create_model("{source}")']
+    lines += ["logits = model(images)", 'names = model.about["classes"]', "```", ""]
+    shape = f"(B, {network['in_chans']}, H, W)"
+    if images is None:
+        return "\n".join([*lines, f"`images` are {shape}; which size and normalisation is not recorded."])
+    scaled = "values in [0, 1]"
+    if images["mean"] is not None:
+        scaled += f", minus {_numbers(images['mean'])}, divided by {_numbers(images['std'])} per channel"
+    return "\n".join(
+        [*lines, f"`images` are {shape} of {images['image_size']}×{images['image_size']} pixels, {scaled}."]
+    )
+
+
+def _training(facts: Mapping[str, Any] | None) -> str:
+    if not facts:
+        return "## Training\n\nNothing is recorded about where the weights come from."
+    rows = {
+        "data": facts["data"],
+        "images": ", ".join(f"{part} {count:,}" for part, count in facts["images"].items()),
+        **{f"top-1 accuracy, {part}": f"{value:.2%}" for part, value in facts["accuracy"].items()},
+        "epoch of these weights": facts["epoch"],
+        "epoch chosen on": facts["chosen_on"],
+        "seed": facts["seed"],
+        "precision": facts["precision"],
+        "computed on": facts["hardware"],
+        "commit": facts["commit"],
+        "versions": ", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
+        "config hash": facts["hash"],
+    }
+    table = [f"| {name} | {'not recorded' if value in (None, '') else value} |" for name, value in rows.items()]
+    notes = [] if facts["accuracy"] else ["", "No accuracy is recorded for these weights."]
+    return "\n".join(["## Training", "", "| | |", "|---|---|", *table, *notes, "", "One run with one seed."])
+
+
+def _numbers(values: Any) -> str:
+    return "(" + ", ".join(f"{value:g}" for value in values) + ")"

@@ -1,0 +1,177 @@
+"""Sharing a network: a folder or a Hugging Face repository with its config, its weights and a truthful card.
+
+``config.json`` holds the arguments that build the network, and what travels with it (``about``): classes, input,
+training. ``model.safetensors`` holds the weights. ``README.md`` is the model card, written from ``about`` alone.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import safetensors.torch
+from huggingface_hub import ModelCard, ModelHubMixin, hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
+from safetensors import SafetensorError
+
+from .card import card_text
+
+if TYPE_CHECKING:
+    from .network import Network
+
+HUB, LOCAL = "hf-hub:", "local-dir:"
+SCHEMA = 1
+_CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+
+
+class HubModel(ModelHubMixin, library_name="isice", pipeline_tag="image-classification", tags=["second-order pooling"]):
+    """huggingface_hub's ``save_pretrained``, ``push_to_hub`` and ``from_pretrained`` for :class:`Network`.
+
+    Attributes:
+        about: What travels with the weights and is not needed to build the network: ``classes``, ``input`` (size and
+            normalisation of the images) and ``training`` (where the weights come from, and how good they are).
+    """
+
+    about: dict[str, Any]
+
+    def save_pretrained(self, save_directory: str | Path, *, config: Any = None, **kwargs: Any) -> str | None:
+        """Writes config, weights and card to a folder, from which :func:`isice.create_model` makes the network again.
+
+        Args:
+            save_directory: The folder. A card that is there already is left as it is.
+            config: Not for use: the config is the network's own.
+            **kwargs: ``push_to_hub``, ``repo_id`` and the like, as in huggingface_hub.
+        """
+        return super().save_pretrained(save_directory, config=config or self._shared_config(), **kwargs)
+
+    def generate_model_card(self, *args: Any, source: str | None = None, **kwargs: Any) -> ModelCard:
+        """The model card: what the network is and what is known about it, and nothing else.
+
+        Args:
+            *args: Not used.
+            source: The name under which :func:`isice.create_model` will find the network.
+            **kwargs: Not used.
+        """
+        card_data = self._hub_mixin_info.model_card_data
+        return ModelCard(f"---\n{card_data.to_yaml()}\n---\n\n{card_text(self._shared_config(), source)}")
+
+    def _shared_config(self) -> dict[str, Any]:
+        from .. import __version__
+
+        network = self.config  # type: ignore[attr-defined]
+        return {
+            "library_name": "isice",
+            "schema": SCHEMA,
+            "isice_version": __version__,
+            "network": network,
+            "about": self.about,
+        }
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        state = self.state_dict()  # type: ignore[attr-defined]
+        weights = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in state.items()}
+        safetensors.torch.save_file(weights, save_directory / _WEIGHTS, metadata={"format": "pt"})
+
+    @classmethod
+    def _from_pretrained(
+        cls, *, model_id: str, map_location: Any = "cpu", config: dict[str, Any] | None = None, **download: Any
+    ) -> "Network":
+        from .network import build_network
+
+        checked = _checked(config, model_id)
+        model = build_network(**checked["network"])
+        path = Path(model_id) / _WEIGHTS if Path(model_id).is_dir() else _download(model_id, _WEIGHTS, **download)
+        if path is None or not path.is_file():
+            raise FileNotFoundError(f"create_model: expected {_WEIGHTS} in {model_id!r}, got none; fetch it again.")
+        try:
+            model.load_state_dict(safetensors.torch.load_file(path))
+        except (SafetensorError, RuntimeError) as error:
+            raise ValueError(
+                f"create_model: expected weights that fit the network in {model_id!r}, got {_WEIGHTS} with a problem "
+                f"({_short(error)}); fetch it again, or use the version of isice that wrote it."
+            ) from error
+        model.about = checked["about"]
+        return model.to(map_location).eval()
+
+
+def find_shared(name: str) -> tuple[str, str | None] | None:
+    """Says where the network behind a name is: (folder or repository, revision).
+
+    None for the names of backbones, those that timm reads from a folder or a repository included.
+
+    Args:
+        name: ``"hf-hub:owner/name"``, with ``"@revision"`` if wanted, ``"local-dir:folder"``, or a path that begins
+            with ``.``, ``/`` or ``~``. Any other name is a backbone's.
+    """
+    folder = local_folder(name)
+    if folder is not None:
+        if not folder.is_dir():
+            raise FileNotFoundError(f"create_model: expected a folder at {str(folder)!r}, got none; check the path.")
+        return (str(folder), None) if _is_ours(_read_config(folder / _CONFIG), str(folder)) else None
+    if not name.startswith(HUB):
+        return None
+    repo, _, revision = name.removeprefix(HUB).partition("@")
+    config = _download(repo, _CONFIG, revision=revision or None)
+    return (repo, revision or None) if config and _is_ours(_read_config(config), repo) else None
+
+
+def local_folder(name: str) -> Path | None:
+    """The folder that a name means, or None if it is no path.
+
+    Example:
+        >>> local_folder("local-dir:shared/birds").as_posix(), local_folder("hf-hub:owner/birds")
+        ('shared/birds', None)
+    """
+    if name.startswith((LOCAL, ".", "/", "~")):
+        return Path(name.removeprefix(LOCAL)).expanduser()
+    return None
+
+
+def _download(repo: str, file: str, **options: Any) -> Path | None:
+    """The local copy of a file of a repository; None if the repository is there without that file."""
+    try:
+        return Path(hf_hub_download(repo, file, **options))
+    except (EntryNotFoundError, HFValidationError, OSError) as error:
+        # "Not in the cache, and no network" is another thing than "the repository has no such file".
+        if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+            return None
+        raise OSError(
+            f"create_model: expected to read {file} of the repository {repo!r}, but it could not be fetched "
+            f"({type(error).__name__}: {_short(error)}); check the name, your connection and access, "
+            f"or pass a local copy as {LOCAL}PATH."
+        ) from error
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _read_config(path: Path) -> Any:
+    if not path.is_file():
+        hint = "; this is a run folder: share it with isice push, or read it with load_trained"
+        raise FileNotFoundError(
+            f"create_model: expected {_CONFIG} in {str(path.parent)!r}, got none"
+            f"{hint if (path.parent / 'checkpoints').is_dir() else '; it is not the folder of a shared model'}."
+        )
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"create_model: expected JSON in {str(path)!r}, got something else ({error}).") from None
+
+
+def _is_ours(config: Any, where: str) -> bool:
+    ours = isinstance(config, dict) and config.get("library_name") == "isice"
+    if ours:
+        _checked(config, where)
+    return ours
+
+
+def _checked(config: Any, where: str) -> dict[str, Any]:
+    """The config, if it is one of ours in a format that is known."""
+    if not isinstance(config, dict) or config.get("library_name") != "isice":
+        raise ValueError(f"create_model: expected a model shared by isice in {where!r}, got another or none.")
+    if config.get("schema") != SCHEMA or not isinstance(config.get("network"), dict):
+        raise ValueError(
+            f"create_model: expected {_CONFIG} of format {SCHEMA} in {where!r}, got {config.get('schema')!r}; "
+            f"use isice {config.get('isice_version')}, which wrote it."
+        )
+    return config
