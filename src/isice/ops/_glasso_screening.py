@@ -67,8 +67,10 @@ def blocks_by_size(labels: Tensor) -> Iterator[Blocks]:
 
 
 def _padded(count: int, size: int) -> int:
-    """Few distinct sizes make large batches: the next of 1, 2, 3, 4, 6, 8, 12, 16, 24, …, but never above ``size``."""
-    width = 1
+    """Few distinct sizes make large batches: the next of 1, 8, 16, 24, 32, 48, 64, 96, …, but never above ``size``."""
+    if count <= 8:
+        return 1 if count == 1 else min(8, size)
+    width = 16
     while width < count:
-        width = width * 3 // 2 if width > 1 and width & (width - 1) == 0 else (width * 4 + 2) // 3
+        width = width * 3 // 2 if width & (width - 1) == 0 else width * 4 // 3
     return min(width, size)
