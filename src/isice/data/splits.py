@@ -48,7 +48,7 @@ def load_splits(config: DataConfig, info: DatasetInfo | None = None) -> Splits:
         >>> load_splits(DataConfig(name="digits", val_fraction=0.2)).sizes
         {'train': 1078, 'val': 269, 'test': 450}
     """
-    info = _in_use(config, info or dataset_info(config.name))
+    info = info_in_use(config, info)
     loaded = info.load(config)
     info = dataclasses.replace(info, classes=_checked_classes(config, info, loaded))
     train_transform, eval_transform = _transforms(config, info)
@@ -68,8 +68,9 @@ def load_splits(config: DataConfig, info: DatasetInfo | None = None) -> Splits:
     return Splits(info, *parts, skipped)
 
 
-def _in_use(config: DataConfig, info: DatasetInfo) -> DatasetInfo:
-    """The row with what the config says instead."""
+def info_in_use(config: DataConfig, info: DatasetInfo | None = None) -> DatasetInfo:
+    """The row of a dataset, with what the config says instead; classes are known once it is loaded."""
+    info = info or dataset_info(config.name)
     if info.n_splits is not None and config.split > info.n_splits:
         raise ValueError(f"data: expected data.split in 1 … {info.n_splits} for {config.name!r}, got {config.split}.")
     if config.download and not info.downloads:
