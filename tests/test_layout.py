@@ -27,7 +27,7 @@ ALLOWED = {
     "experiments": {"config", "_checks", "_specs", "train"},
     "report": {"experiments", "config", "metrics", "_checks", "_specs"},
     "estimator": {"ops", "_checks", "functional"},
-    "explain": {"models", "pooling", "ops", "_checks", "functional"},
+    "explain": {"train", "models", "pooling", "ops", "data", "report", "config", "_checks", "_specs", "functional"},
     "cli": None,
     "__init__": None,
     "__main__": None,

@@ -1,0 +1,18 @@
+"""What a trained network looks at: heat maps, maps of a class, graphs of channels, and what S looks like."""
+
+from .graph import ChannelGraph, channel_graphs, partial_correlations
+from .maps import class_maps, mean_maps
+from .runs import explain_runs
+from .structure import Structure, isice_before_after, structure
+
+__all__ = [
+    "ChannelGraph",
+    "Structure",
+    "channel_graphs",
+    "class_maps",
+    "explain_runs",
+    "isice_before_after",
+    "mean_maps",
+    "partial_correlations",
+    "structure",
+]

@@ -1,0 +1,102 @@
+"""The partial-correlation graph of an image: which channels depend on each other directly, and where both fire."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._checks import check_int
+from ..models import Network
+from ..ops.correlation import partial_correlation, regularized_precision
+from ..ops.covariance import covariance
+from ..pooling import Pooling
+from ..pooling.isice import ISICE
+from ..pooling.partial_correlation import PartialCorrelation
+from ..pooling.precision import Precision
+from ..pooling.sice import SICE
+from .maps import check_network, enlarge, evaluation
+
+# Heads whose matrix is an estimate of the inverse covariance.
+_PRECISION_HEADS = (ISICE, Precision, SICE)
+
+
+@dataclass(frozen=True)
+class ChannelGraph:
+    """The strongest pairs of channels of one image.
+
+    Attributes:
+        partial_correlation: All partial correlations (C, C), with a unit diagonal.
+        pairs: Channels (P, 2) of the strongest pairs, the strongest first.
+        strengths: Their partial correlations (P,).
+        activations: Where each channel of each pair fires (P, 2, H, W), as a part of its own maximum.
+    """
+
+    partial_correlation: np.ndarray
+    pairs: np.ndarray
+    strengths: np.ndarray
+    activations: np.ndarray
+
+    @property
+    def regions(self) -> np.ndarray:
+        """Where both channels of a pair fire (P, H, W): the smaller of the two activations."""
+        return self.activations.min(axis=1)
+
+
+def channel_graphs(model: Network, images: Tensor, *, n_pairs: int = 6) -> list[ChannelGraph]:
+    """The graph of each image, from the matrix that the head itself makes where that is a precision matrix.
+
+    Args:
+        model: The network.
+        images: Images (B, in_chans, H, W), transformed as in training.
+        n_pairs: Pairs P to give, by absolute partial correlation; fewer if fewer are not zero.
+
+    Example:
+        >>> from isice import create_model
+        >>> model = create_model("small_cnn", pooling="isice", num_classes=3, reduce=8)
+        >>> graph = channel_graphs(model, torch.rand(1, 3, 16, 16), n_pairs=4)[0]
+        >>> graph.pairs.shape, graph.regions.shape
+        ((4, 2), (4, 16, 16))
+    """
+    check_int("channel_graphs", "n_pairs", n_pairs, minimum=1)
+    check_network("channel_graphs", model)
+    with evaluation(model), torch.no_grad():
+        images = images.to(next(model.parameters()))
+        features = model.forward_features(images).float()
+        matrices = partial_correlations(model.pooling, features)
+    return [_graph(matrix, maps, images, n_pairs) for matrix, maps in zip(matrices, features, strict=True)]
+
+
+def partial_correlations(pooling: Pooling, features: Tensor) -> Tensor:
+    """Partial correlations (B, C, C) of the channels of feature maps (B, C, H, W), as ``pooling`` estimates them.
+
+    A head that estimates no inverse covariance (average pooling, iSQRT-COV, …) gets that of the head ``precision``
+    of Σ/tr Σ: seven Newton–Schulz steps.
+
+    Example:
+        >>> from isice import create_pooling
+        >>> partial_correlations(create_pooling("isice", 8), torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 8, 8])
+    """
+    if isinstance(pooling, PartialCorrelation):
+        return pooling.matrix(features) / pooling.scale
+    if isinstance(pooling, _PRECISION_HEADS):
+        return partial_correlation(pooling.matrix(features))
+    return partial_correlation(regularized_precision(covariance(features)))
+
+
+def _graph(matrix: Tensor, features: Tensor, images: Tensor, n_pairs: int) -> ChannelGraph:
+    rows, columns = torch.triu_indices(len(matrix), len(matrix), offset=1, device=matrix.device)
+    values = matrix[rows, columns]
+    order = values.abs().argsort(descending=True, stable=True)[:n_pairs]
+    order = order[values[order] != 0]
+    pairs = torch.stack([rows[order], columns[order]], dim=1)
+    # What fires is above zero; a channel that never is fires nowhere.
+    active = features.relu()
+    active = active / active.amax(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(active.dtype).tiny)
+    return ChannelGraph(
+        partial_correlation=matrix.cpu().numpy(),
+        pairs=pairs.cpu().numpy(),
+        strengths=values[order].cpu().numpy(),
+        activations=enlarge(active[pairs], images),
+    )

@@ -1,0 +1,163 @@
+"""Pictures of what trained runs look at, side by side: the ``isice explain`` command."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchvision.transforms import v2
+
+from .._checks import suggestion
+from .._specs import parse_spec
+from ..config import DataConfig
+from ..data import dataset_info, load_splits
+from ..data.images import read_image
+from ..data.transforms import create_transforms
+from ..report.explain_page import Explanation, write_explanations
+from ..train import Trained, load_trained
+from .graph import channel_graphs
+from .maps import class_maps, mean_maps
+
+_TEST = "test:"
+
+
+def explain_runs(
+    folders: Sequence[str | Path],
+    images: Sequence[str | Path],
+    out: str | Path,
+    *,
+    target: str | None = None,
+    which: str = "best",
+    method: str = "centered",
+    n_pairs: int = 6,
+) -> dict[str, Path]:
+    """Writes heat maps, class maps and channel graphs of some images as pictures and one page.
+
+    Args:
+        folders: Run folders; their networks are shown side by side.
+        images: Image files, or ``"test:7"`` for an image of the test part of the first run's dataset.
+        out: Folder for the page ``explain.html`` and its pictures.
+        target: The class to explain, by name; by default what each network predicts.
+        which: ``"best"`` or ``"last"`` checkpoint.
+        method: How class maps are made, see :func:`isice.explain.class_maps`.
+        n_pairs: Channel pairs per graph.
+
+    Returns:
+        The paths written, by name; ``"html"`` is the page.
+    """
+    if not folders or not images:
+        raise ValueError(
+            f"explain: expected at least one run folder and one image, got {len(folders)} and {len(images)}; "
+            f"an image is a file, or {_TEST}0 for the first of the test part."
+        )
+    for source in images:
+        if not str(source).startswith(_TEST) and not Path(source).is_file():
+            raise FileNotFoundError(
+                f"explain: expected a run folder, an image file or {_TEST}NUMBER, got {str(source)!r}, "
+                "which does not exist."
+            )
+    runs = _labelled([(Path(folder), load_trained(folder, which)) for folder in folders])
+    views = {label: _view(trained) for label, trained in runs.items()}
+    if len(set(views.values())) > 1:
+        raise ValueError(
+            f"explain: expected runs with one data.transform and data.image_size, got {views}; explain them apart."
+        )
+    explained = []
+    for source in images:
+        picture = _picture(next(iter(runs.values())).config.data, source)
+        seen = {
+            label: explain_image(trained, picture, target=target, method=method, n_pairs=n_pairs)
+            for label, trained in runs.items()
+        }
+        explained.append((str(source), _displayed(runs, picture), seen))
+    return write_explanations(explained, Path(out))
+
+
+def explain_image(
+    trained: Trained, picture: Tensor, *, target: str | None = None, method: str = "centered", n_pairs: int = 6
+) -> Explanation:
+    """What one trained network makes of one picture (C, H, W), bytes or values in [0, 1]."""
+    model: Any = trained.model
+    image = _network_input(trained, picture)[1].unsqueeze(0)
+    number = None if target is None else [_class_number(trained.classes, target)]
+    maps, classes = class_maps(model, image, number, method=method)
+    with torch.no_grad():
+        scores = model(image)[0].softmax(dim=0)
+    graph = channel_graphs(model, image, n_pairs=n_pairs)[0]
+    return Explanation(
+        target=trained.classes[int(classes[0])],
+        probability=float(scores[int(classes[0])]),
+        predicted=trained.classes[int(scores.argmax())],
+        heat=mean_maps(model, image)[0],
+        class_map=maps[0],
+        partial_correlation=graph.partial_correlation,
+        pairs=graph.pairs,
+        strengths=graph.strengths,
+        activations=graph.activations,
+    )
+
+
+def _labelled(runs: list[tuple[Path, Trained]]) -> dict[str, Trained]:
+    """Runs by the name of their head, with their folder where that is not unique."""
+    names = [parse_spec(trained.config.model.pooling)[0] for _, trained in runs]
+    labels = [
+        name if names.count(name) == 1 else f"{name} ({path.name})" for name, (path, _) in zip(names, runs, strict=True)
+    ]
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"explain: expected every run once, got {', '.join(str(path) for path, _ in runs)}.")
+    return {label: trained for label, (_, trained) in zip(labels, runs, strict=True)}
+
+
+def _picture(config: DataConfig, source: str | Path) -> Tensor:
+    """An image file, or a test image of the dataset, before any transform."""
+    if not str(source).startswith(_TEST):
+        return read_image(source)
+    number = str(source).removeprefix(_TEST)
+    part = load_splits(config).test
+    if not number.isdecimal() or int(number) >= len(part):
+        raise ValueError(f"explain: expected {_TEST}0 … {_TEST}{len(part) - 1} for a test image, got {str(source)!r}.")
+    return part.source[int(part.indices[int(number)])]
+
+
+def _network_input(trained: Trained, picture: Tensor) -> tuple[Tensor, Tensor]:
+    """The picture as cut and resized for the network, and the network's input made from it."""
+    info, config = dataset_info(trained.config.data.name), trained.config.data
+    channels: int = trained.model.backbone.in_chans  # type: ignore[union-attr,assignment]
+    if channels == 1 and len(picture) == 3:
+        picture = v2.functional.rgb_to_grayscale(picture)
+    if len(picture) != channels:
+        raise ValueError(
+            f"explain: expected an image of {channels} channels, got {len(picture)}; "
+            f"choose one of the test part, such as {_TEST}0."
+        )
+    mean, std = (info.mean, info.std) if config.mean is None else (config.mean, config.std)
+    transform = create_transforms(*_view(trained), mean=mean, std=std)[1]
+    prepared = picture if transform.prepare is None else transform.prepare(picture)
+    return prepared, transform.augmented(prepared)
+
+
+def _view(trained: Trained) -> tuple[str, int]:
+    """How a network sees a picture: the kind of its transform and the image size."""
+    info, config = dataset_info(trained.config.data.name), trained.config.data
+    kind = info.transform if config.transform == "auto" else config.transform
+    return kind, config.image_size or info.image_size
+
+
+def _displayed(runs: dict[str, Trained], picture: Tensor) -> np.ndarray:
+    """The picture as the first network gets it, before normalisation: (H, W, 3), values in [0, 1]."""
+    prepared = _network_input(next(iter(runs.values())), picture)[0]
+    pixels = v2.functional.to_dtype(prepared, torch.float32, scale=True)
+    if len(pixels) not in (1, 3):
+        pixels = pixels.mean(dim=0, keepdim=True)
+    if pixels.min() < 0 or pixels.max() > 1:
+        pixels = (pixels - pixels.min()) / (pixels.max() - pixels.min())
+    return pixels.expand(3, -1, -1).movedim(0, -1).numpy()
+
+
+def _class_number(classes: tuple[str, ...], name: str) -> int:
+    if name not in classes:
+        shown = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
+        raise ValueError(f"explain: expected one of the classes {shown}, got {name!r}.{suggestion(name, classes)}")
+    return classes.index(name)
