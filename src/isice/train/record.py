@@ -17,6 +17,7 @@ from ..config import RunConfig, config_hash, to_dict
 SCHEMA = 1
 RECORD_FILE = "record.json"
 ARRAYS_FILE = "arrays.npz"
+EVALUATION_FILE = "evaluation.json"
 
 
 def new_record(config: RunConfig) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from .._checks import check_choice
 from ..config import RunConfig, config_hash, to_dict
 from .checkpoint import Checkpoint, has_checkpoint, read_checkpoint
 from .journal import METRICS_FILE, TENSORBOARD_FOLDER
-from .record import ARRAYS_FILE, RECORD_FILE, read_record
+from .record import ARRAYS_FILE, EVALUATION_FILE, RECORD_FILE, read_record
 
 RESUME = ("auto", "never", "must")
 
@@ -57,7 +57,7 @@ def clear_run(folder: Path) -> None:
     """Removes what an earlier run left in a folder, and nothing else."""
     for name in ("checkpoints", TENSORBOARD_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)
-    for name in (RECORD_FILE, ARRAYS_FILE, METRICS_FILE):
+    for name in (RECORD_FILE, ARRAYS_FILE, METRICS_FILE, EVALUATION_FILE):
         (folder / name).unlink(missing_ok=True)
 
 

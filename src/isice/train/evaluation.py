@@ -1,0 +1,168 @@
+"""Evaluating a run on one part of its data: scores, written beside the run with what they were computed with."""
+
+import datetime
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._checks import check_choice
+from ..config import RunConfig, config_hash, override, to_dict
+from ..data import Part, Splits, load_splits
+from ..metrics import ScoreKeeper, Scores, wilson_interval
+from .checkpoint import Trained
+from .launch import cpu_threads, resolve_device
+from .loaders import eval_loader
+from .prediction import load_run, probabilities
+from .record import EVALUATION_FILE, commit, hardware, versions, write_atomically
+
+SPLITS = ("test", "val", "train")
+
+Track = Callable[[Iterable[Any]], Iterable[Any]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of a trained network on a part of its data.
+
+    Attributes:
+        scores: The numbers.
+        classes: Names of the classes, in the order of ``scores.per_class``.
+        facts: What was evaluated, with what and on what; with the scores it is what is written to the file.
+    """
+
+    scores: Scores
+    classes: tuple[str, ...]
+    facts: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The evaluation as plain values; the confusion matrix as [true, predicted, count] where it is not zero."""
+        scores = self.scores
+        cells = scores.confusion.nonzero().tolist()
+        return {
+            **self.facts,
+            "images": scores.images,
+            "top1": scores.top1,
+            "top1_interval": list(wilson_interval(scores.top1, scores.images)),
+            "top5": scores.top5,
+            "ece": scores.ece,
+            "classes": list(self.classes),
+            "per_class": list(scores.per_class),
+            "confusion": [[true, predicted, int(scores.confusion[true, predicted])] for true, predicted in cells],
+        }
+
+
+def evaluate_run(
+    folder: str | Path,
+    *,
+    split: str = "test",
+    which: str = "best",
+    flip: bool = False,
+    settings: Iterable[str] = (),
+    track: Track = iter,
+) -> Evaluation:
+    """Evaluates the network of a run and adds the result to ``evaluation.json`` in its folder.
+
+    Every image of the part is seen once, transformed as for testing, also with ``split="train"``. It computes on the
+    GPU if there is one, in the run's precision there and in float32 on a CPU.
+
+    Args:
+        folder: The run folder.
+        split: ``"test"``, ``"val"`` or ``"train"``.
+        which: The checkpoint: ``"best"``, the epoch that the record reports, or ``"last"``.
+        flip: Average the probabilities of each image and its mirror image.
+        settings: Overrides of the run's config (``"data.root=…"``, ``"device=cpu"``, ``"precision=fp32"``).
+        track: Wraps the batches, to show progress.
+    """
+    check_choice("eval", "split", split, SPLITS)
+    settings = list(settings)
+    trained = load_run(folder, which)
+    config = _evaluation_config(trained.config, settings)
+    device = resolve_device(config.device)
+    with cpu_threads(config.threads):
+        splits = load_splits(config.data)
+        _check_classes(trained, splits)
+        part = _part(splits, split, config)
+        start = time.perf_counter()
+        scores = _score(trained, part, config, device, flip, track)
+        seconds = time.perf_counter() - start
+    question = {"split": split, "which": which, "epoch": trained.epoch, "flip": flip, "settings": settings}
+    facts = {**question, **_circumstances(trained, config, device, seconds), "skipped_images": len(splits.skipped)}
+    evaluation = Evaluation(scores, trained.classes, facts)
+    _write(Path(folder) / EVALUATION_FILE, evaluation.to_dict(), tuple(question))
+    return evaluation
+
+
+def _evaluation_config(config: RunConfig, settings: list[str]) -> RunConfig:
+    """The run's config, computed where we are: machines differ, and an evaluation needs no cache."""
+    config = replace(config, device="auto", data=replace(config.data, cache="none"))
+    config = override(config, settings)
+    asked = any(setting.split("=")[0].strip() == "precision" for setting in settings)
+    on_cpu = resolve_device(config.device).type == "cpu"
+    return replace(config, precision="fp32") if on_cpu and not asked else config
+
+
+def _check_classes(trained: Trained, splits: Splits) -> None:
+    found = splits.info.classes
+    if found == trained.classes:
+        return
+    if len(found) != len(trained.classes):
+        raise ValueError(
+            f"eval: expected data with the {len(trained.classes)} classes of the network, got {len(found)} classes; "
+            "evaluate on the data that the run was trained on."
+        )
+    other = next((ours, theirs) for ours, theirs in zip(trained.classes, found, strict=True) if ours != theirs)
+    raise ValueError(
+        f"eval: expected the classes of the network, got others: {other[1]!r} in the place of {other[0]!r}."
+    )
+
+
+def _part(splits: Splits, split: str, config: RunConfig) -> Part:
+    if split == "train":
+        return Part(splits.train.source, splits.test.transform, splits.train.indices.tolist())
+    part = splits.val if split == "val" else splits.test
+    if part is None:
+        raise ValueError(f"eval: expected a validation part in {config.data.name!r}, got none; use --split test.")
+    return part
+
+
+def _score(trained: Trained, part: Part, config: RunConfig, device: torch.device, flip: bool, track: Track) -> Scores:
+    model, keeper = trained.model.to(device), ScoreKeeper(len(trained.classes))
+    layout = torch.channels_last if config.channels_last else torch.preserve_format
+    for images, target in track(eval_loader(config, part, device)):
+        images = images.to(device, non_blocking=True, memory_format=layout)
+        keeper.update(probabilities(model, images, flip=flip, precision=config.precision), target)
+    return keeper.scores()
+
+
+def _circumstances(trained: Trained, config: RunConfig, device: torch.device, seconds: float) -> dict[str, Any]:
+    return {
+        "run": config_hash(trained.config),
+        "data": to_dict(config)["data"],
+        "precision": config.precision,
+        "evaluated": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": seconds,
+        "commit": commit(),
+        "versions": versions(),
+        "hardware": hardware(device),
+    }
+
+
+def _write(path: Path, entry: dict[str, Any], question: tuple[str, ...]) -> None:
+    """Adds an evaluation to the file; one that answers the same question is replaced."""
+    before: list[dict[str, Any]] = []
+    if path.is_file():
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))["evaluations"]
+        except (json.JSONDecodeError, KeyError, TypeError):
+            raise ValueError(
+                f"eval: expected evaluations in {str(path)!r}, got something else; move it away."
+            ) from None
+    same = [all(old.get(key) == entry[key] for key in question) for old in before]
+    kept = [old for old, replaced in zip(before, same, strict=True) if not replaced]
+    lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in [*kept, entry])
+    write_atomically(path, f'{{"schema": 1, "evaluations": [\n{lines}\n]}}\n')
