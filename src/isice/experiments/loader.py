@@ -1,4 +1,4 @@
-"""An experiment file: a title, a recipe, fixed settings and a grid of settings. It expands to runs.
+"""An experiment file: a title, a recipe, fixed settings and axes along which they vary. It expands to runs.
 
 ::
 
@@ -12,76 +12,149 @@
 
     [grid]                                # one run for every combination and seed
     model.pooling = ["gap", "isice"]
+
+Axes with named values are described in :mod:`isice.experiments.axes`, numbers to compare with, as in the files of the
+paper's tables, in :mod:`isice.experiments.printed`.
 """
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from .._checks import check_int, suggestion
-from ..config import RunConfig, config_hash, from_dict, load_config, override, read_toml, set_value, split_assignment
+from .._checks import check_choice, check_int, suggestion
+from ..config import RunConfig, config_hash, from_dict, load_config, override, read_toml, split_assignment
+from .axes import Axis, Value, flatten, nest, read_axes, without_settings
+from .kinds import KINDS
+from .printed import METRIC, Aggregate, Metric, Printed, read_aggregates, read_metrics, read_printed
 
 _HERE = Path(str(files(__package__)))
+_ABOUT = ("title", "description", "recipe", "seeds", "kind", "expand", "after")
+_EXCEPTION = ("at", "config", "why")
+_PLOT = ("x", "lines", "panels", "metric", "log")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of an experiment: its name (also its folder) and its config."""
+    """One run of an experiment: its name (also its folder), its config with the hash, and its place (axis → value)."""
 
     name: str
     label: str
-    config: RunConfig
+    config: Any
+    hash: str
+    at: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A grid of runs; :meth:`cells` lists them."""
+    """A grid of runs; :meth:`cells` lists them.
+
+    Attributes:
+        kind: What a cell is, a key of :data:`isice.experiments.kinds.KINDS`.
+        base: The config of all cells, before the axes change it.
+        expand: ``"product"``, or ``"rows"``: only combinations that are a row of the printed table.
+        assignments: Overrides ``a.b=c``, laid over everything.
+        fixed: The file's table ``[config]``.
+        exceptions: Settings (``config``) of single places (``at``), laid over those of the axes.
+        plot: Which axes a picture of the results has.
+        after: What to do with the finished runs, in words.
+    """
 
     name: str
     title: str
     description: str
-    base: RunConfig
-    grid: dict[str, tuple[Any, ...]]
+    base: Any
+    axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
+    kind: str = "train"
+    expand: str = "product"
+    assignments: tuple[str, ...] = ()
+    fixed: dict[str, Any] = field(default_factory=dict)
+    exceptions: tuple[Mapping[str, Any], ...] = ()
+    metrics: tuple[Metric, ...] = ()
+    aggregates: tuple[Aggregate, ...] = ()
+    printed: Printed | None = None
+    plot: dict[str, Any] = field(default_factory=dict)
+    after: str = ""
 
     def with_settings(self, assignments: Iterable[str] = (), seeds: Iterable[int] | None = None) -> "Experiment":
         """The experiment with ``a.b=c`` overrides; a setting that the grid varies is fixed to the given value."""
-        assignments = list(assignments)
+        assignments = tuple(assignments)
         base = override(self.base, assignments)
         fixed = {split_assignment(assignment)[0] for assignment in assignments}
-        grid = {key: values for key, values in self.grid.items() if key not in fixed}
         chosen = self.seeds if seeds is None else _check_seeds(list(seeds))
-        return Experiment(
-            self.name, self.title, self.description, base, grid, (base.seed,) if "seed" in fixed else chosen
+        return replace(
+            self,
+            base=base,
+            axes=without_settings(self.axes, fixed),
+            seeds=(base.seed,) if "seed" in fixed else chosen,
+            assignments=self.assignments + assignments,
         )
 
     def cells(self) -> list[Cell]:
-        """Every combination of the grid with every seed, in the order of the file."""
-        found = []
-        for values in itertools.product(*self.grid.values()):
-            config = self.base
-            for key, value in zip(self.grid, values, strict=True):
-                config = set_value(config, key, value)
-            label = " ".join(str(value) for value in values) or config.model.pooling
+        """Every combination of the axes with every seed, in the order of the file."""
+        found: dict[str, Cell] = {}
+        for values in itertools.product(*(axis.values for axis in self.axes)):
+            at = {axis.name: value.name for axis, value in zip(self.axes, values, strict=True)}
+            if self.expand == "rows" and not self._is_printed_row(at):
+                continue
+            for cell in self._cells_at(at, values):
+                if cell.hash in found:
+                    raise ValueError(
+                        f"{self.name}: expected different runs, got {found[cell.hash].label!r} and {cell.label!r}, which "
+                        "are the same; set less, or take one of them out of the file."
+                    )
+                found[cell.hash] = cell
+        return list(found.values())
+
+    def _cells_at(self, at: dict[str, str], values: tuple[Value, ...]) -> Iterator[Cell]:
+        repeats = {key: options for value in values for key, options in value.repeat.items()}
+        label = " ".join(value.name for value in values) or self._bare_label()
+        several = len(self.seeds) > 1 or bool(repeats)
+        for options in itertools.product(*repeats.values()):
+            repeated = dict(zip(repeats, options, strict=True))
+            config = self._config(at, values, repeated)
+            words = "".join(f" {key.rsplit('.', 1)[-1]} {option}" for key, option in repeated.items())
             for seed in self.seeds:
-                seeded = set_value(config, "seed", seed)
+                seeded = replace(config, seed=seed)
                 # The hash keeps apart what the readable part cannot: overrides, and specs that differ in punctuation.
-                name = f"{_slug(label)}-seed{seed}-{config_hash(seeded)[:8]}"
-                found.append(Cell(name, label if len(self.seeds) == 1 else f"{label} seed {seed}", seeded))
-        return found
+                key = config_hash(seeded)
+                name = f"{_slug(label + words)}-seed{seed}-{key[:8]}"
+                yield Cell(name, f"{label}{words} seed {seed}" if several else label, seeded, key, at)
+
+    def _bare_label(self) -> str:
+        """What the only combination of a grid without axes is called."""
+        return getattr(getattr(self.base, "model", self.base), "pooling", self.name)
+
+    def _config(self, at: dict[str, str], values: tuple[Value, ...], repeated: dict[str, Any]) -> Any:
+        recipes = [value.recipe for value in values if value.recipe]
+        config = from_dict(self.fixed, load_recipe(recipes[-1])) if recipes else self.base
+        settings: dict[str, Any] = {}
+        for value in values:
+            settings |= value.settings
+        for exception in self.exceptions:
+            if exception["at"].items() <= at.items():
+                settings |= flatten(exception["config"])
+        return override(from_dict(nest(settings | repeated), config), self.assignments)
+
+    def _is_printed_row(self, at: dict[str, str]) -> bool:
+        if self.printed is None:
+            return True
+        axes = [(index, name) for index, name in enumerate(self.printed.rows) if name in at]
+        return any(all(key[index] == at[name] for index, name in axes) for key in self.printed.row_keys)
 
 
 def list_experiments() -> list[str]:
     """The names of the experiments that come with the package."""
-    return sorted(path.stem for path in [*_HERE.glob("*.toml"), *_HERE.glob("paper/*.toml")])
+    names = [path.stem for path in [*_HERE.glob("*.toml"), *_HERE.glob("paper/*.toml")]]
+    return sorted(names, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
 
 
 def load_experiment(name_or_path: str | Path) -> Experiment:
-    """Loads an experiment by its name in the package (``"demo"``) or from a TOML file.
+    """Loads an experiment by its name in the package (``"demo"``, ``"table3"``) or from a TOML file.
 
     Example:
         >>> [cell.label for cell in load_experiment("demo").cells()]
@@ -89,21 +162,52 @@ def load_experiment(name_or_path: str | Path) -> Experiment:
     """
     path = _find(name_or_path, ("", "paper"), list_experiments(), "experiment")
     content = read_toml(path)
-    _check_keys(content, ("experiment", "config", "grid"), f"{path.name}: ")
+    known = ("experiment", "config", "axes", "grid", "exceptions", "metrics", "aggregates", "printed", "plot")
+    _check_keys(content, known, f"{path.name}: ")
     about = content.get("experiment", {})
-    _check_keys(about, ("title", "description", "recipe", "seeds"), f"{path.name}: experiment.")
-    base = load_recipe(about["recipe"]) if "recipe" in about else RunConfig()
-    base = from_dict(content.get("config", {}), base)
-    experiment = Experiment(
-        name=path.stem,
-        title=about.get("title", path.stem),
-        description=" ".join(about.get("description", "").split()),
-        base=base,
-        grid=_flatten_grid(content.get("grid", {})),
-        seeds=_check_seeds(about.get("seeds", [base.seed])),
-    )
+    _check_keys(about, _ABOUT, f"{path.name}: experiment.")
+    experiment = _build(path.stem, about, content)
     experiment.cells()  # a wrong key or value in the grid is an error now, not in the middle of the night
     return experiment
+
+
+def _build(name: str, about: Mapping[str, Any], content: Mapping[str, Any]) -> Experiment:
+    kind, expand = about.get("kind", "train"), about.get("expand", "product")
+    check_choice(name, "experiment.kind", kind, KINDS)
+    check_choice(name, "experiment.expand", expand, ("product", "rows"))
+    if "recipe" in about and kind != "train":
+        raise ValueError(f"{name}: expected no recipe for the kind {kind!r}, got {about['recipe']!r}; use [config].")
+    base = load_recipe(about["recipe"]) if "recipe" in about else KINDS[kind]()
+    base = from_dict(content.get("config", {}), base)
+    axes = read_axes(content.get("axes", {}), content.get("grid", {}))
+    metrics = read_metrics(content.get("metrics", {}))
+    aggregates = read_aggregates(content.get("aggregates", ()), axes)
+    words = {axis.name: {value.name for value in axis.values} for axis in axes}
+    for aggregate in aggregates:
+        words[aggregate.axis].add(aggregate.name)
+    for exception in content.get("exceptions", ()):
+        _check_keys(exception, _EXCEPTION, f"{name}: exceptions.")
+        for axis, value in exception["at"].items():
+            check_choice(name, f"exceptions.at.{axis}", value, sorted(words.get(axis, set())))
+    plot = dict(content.get("plot", {}))
+    _check_keys(plot, _PLOT, f"{name}: plot.")
+    return Experiment(
+        name=name,
+        title=about.get("title", name),
+        description=" ".join(about.get("description", "").split()),
+        base=base,
+        axes=axes,
+        seeds=_check_seeds(about.get("seeds", [base.seed])),
+        kind=kind,
+        expand=expand,
+        fixed=dict(content.get("config", {})),
+        exceptions=tuple(content.get("exceptions", ())),
+        metrics=metrics,
+        aggregates=aggregates,
+        printed=read_printed(content.get("printed", {}), words | {METRIC: {metric.name for metric in metrics}}),
+        plot=plot,
+        after=" ".join(about.get("after", "").split()),
+    )
 
 
 def load_recipe(name_or_path: str | Path) -> RunConfig:
@@ -128,20 +232,6 @@ def _find(name_or_path: str | Path, folders: tuple[str, ...], known: list[str], 
         f"{what}: expected a .toml file or one of {', '.join(known)}, got {str(name_or_path)!r}."
         f"{suggestion(str(name_or_path), known)}"
     )
-
-
-def _flatten_grid(table: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[Any, ...]]:
-    flat: dict[str, tuple[Any, ...]] = {}
-    for key, values in table.items():
-        if isinstance(values, Mapping):
-            flat |= _flatten_grid(values, f"{prefix}{key}.")
-        elif isinstance(values, list) and values:
-            flat[f"{prefix}{key}"] = tuple(values)
-        else:
-            raise TypeError(f"experiment: expected grid.{prefix}{key} to be a list of values, got {values!r}.")
-    if prefix == "" and "seed" in flat:
-        raise ValueError("experiment: expected seeds under [experiment], got grid.seed; write seeds = [0, 1, 2] there.")
-    return flat
 
 
 def _check_seeds(seeds: Any) -> tuple[int, ...]:

@@ -1,0 +1,131 @@
+"""The axes of a grid: named values, each of which stands for settings.
+
+::
+
+    [axes.dataset]
+    cub200 = { label = "Birds", data.name = "cub200" }
+    dtd = { label = "DTD", data.name = "dtd", repeat = { data.split = [1, 2, 3] } }   # three runs, one result
+
+    [grid]                                   # the short form: an axis that is one setting
+    model.pooling = ["gap", "isice"]
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .._checks import suggestion
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of an axis.
+
+    Attributes:
+        name: How files, folders and ``--limit`` call it.
+        label: How reports call it.
+        settings: Config fields (``"data.name"``) and what they are set to.
+        recipe: Recipe that replaces the experiment's for this value.
+        repeat: Config fields over which a result is a mean, such as the splits of a dataset.
+    """
+
+    name: str
+    label: str
+    settings: dict[str, Any]
+    recipe: str | None = None
+    repeat: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension of a grid."""
+
+    name: str
+    values: tuple[Value, ...]
+
+    def find(self, word: str) -> Value:
+        """The value with this name, label or unique beginning of a name, whatever the case."""
+        wanted = word.strip().lower()
+        exact = [value for value in self.values if wanted in (value.name.lower(), value.label.lower())]
+        close = exact or [value for value in self.values if value.name.lower().startswith(wanted)]
+        if len(close) != 1:
+            names = [value.name for value in self.values]
+            raise ValueError(
+                f"experiment: expected {self.name} to be one of {', '.join(names)}, got {word!r}."
+                f"{suggestion(wanted, names)}"
+            )
+        return close[0]
+
+
+def read_axes(axes: Mapping[str, Any], grid: Mapping[str, Any]) -> tuple[Axis, ...]:
+    """The tables ``[axes]`` and ``[grid]`` of a file."""
+    named = [_read_axis(name, table) for name, table in axes.items()]
+    plain = [
+        Axis(key, tuple(Value(str(value), str(value), {key: value}) for value in values))
+        for key, values in flatten_lists(grid, "grid").items()
+    ]
+    if any("seed" in value.settings for axis in [*named, *plain] for value in axis.values):
+        raise ValueError("experiment: expected seeds under [experiment], got grid.seed; write seeds = [0, 1, 2] there.")
+    return (*named, *plain)
+
+
+def _read_axis(name: str, table: Any) -> Axis:
+    if not isinstance(table, Mapping) or not table or not all(isinstance(value, Mapping) for value in table.values()):
+        raise TypeError(f"experiment: expected axes.{name} to be a table of values with settings, got {table!r}.")
+    if name == "metric":
+        raise ValueError("experiment: expected an axis with another name than 'metric', which is kept for [metrics].")
+    return Axis(name, tuple(_read_value(key, dict(content)) for key, content in table.items()))
+
+
+def _read_value(name: str, content: dict[str, Any]) -> Value:
+    label, recipe, repeat = content.pop("label", name), content.pop("recipe", None), content.pop("repeat", {})
+    return Value(name, label, flatten(content), recipe, flatten_lists(repeat, f"{name}.repeat"))
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys.
+
+    Example:
+        >>> flatten({"optim": {"lr": 0.1}, "seed": 0})
+        {'optim.lr': 0.1, 'seed': 0}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def nest(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys as nested tables: the inverse of :func:`flatten`.
+
+    Example:
+        >>> nest({"optim.lr": 0.1, "optim.epochs": 3})
+        {'optim': {'lr': 0.1, 'epochs': 3}}
+    """
+    nested: dict[str, Any] = {}
+    for key, value in settings.items():
+        *tables, last = key.split(".")
+        at = nested
+        for table in tables:
+            at = at.setdefault(table, {})
+        at[last] = value
+    return nested
+
+
+def flatten_lists(table: Mapping[str, Any], where: str) -> dict[str, tuple[Any, ...]]:
+    """Dotted keys whose values are lists that are not empty."""
+    flat = flatten(table)
+    for key, values in flat.items():
+        if not isinstance(values, list) or not values:
+            raise TypeError(f"experiment: expected {where}.{key} to be a list of values, got {values!r}.")
+    return {key: tuple(values) for key, values in flat.items()}
+
+
+def without_settings(axes: Iterable[Axis], fixed: set[str]) -> tuple[Axis, ...]:
+    """The axes that still vary something when the settings ``fixed`` no longer do."""
+    kept = []
+    for axis in axes:
+        if any(value.recipe or value.settings.keys() - fixed for value in axis.values):
+            values = (replace(v, repeat={k: r for k, r in v.repeat.items() if k not in fixed}) for v in axis.values)
+            kept.append(Axis(axis.name, tuple(values)))
+    return tuple(kept)

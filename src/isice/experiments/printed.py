@@ -1,0 +1,197 @@
+"""Numbers that somebody printed, and which numbers of ours they are compared with. The two are never mixed.
+
+::
+
+    [metrics]                                # what is compared; test accuracy unless given
+    top1 = { label = "top-1 (%)", key = "accuracy.test", scale = 100 }
+
+    [[aggregates]]                           # a value of an axis that is computed from others
+    axis = "dataset"
+    name = "average"
+    how = "mean"
+
+    [printed]
+    source = "Table 3"
+    rows = ["method"]
+    columns = ["dataset", "backbone"]        # joined by a slash in the head of the table
+    table = '''
+             cub200/vgg16   cars/vgg16
+    isice    86.5           94
+    gap      70.4           —
+    '''
+
+    [[printed.notes]]
+    at = { method = "isice", dataset = "cars" }
+    text = "printed without a decimal"       # a place can name several values: dataset = ["cars", "cub200"]
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._checks import check_choice
+from .axes import Axis
+
+METRIC = "metric"
+_NOTHING = ("—", "--", "-")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Where a number is found in a record, and how it is shown.
+
+    Attributes:
+        name: How the printed table calls it.
+        label: How reports call it.
+        key: Path in the record (``"accuracy.test"``); ``"evaluation.…"`` is read from the run's evaluation.json.
+        scale: Factor on the stored number.
+        digits: Decimals shown.
+        of: The metric whose ratio this is.
+        relative_to: The place (axis → value) of the denominator of a ratio; other axes stay.
+        higher_is_better: Which differences are good.
+    """
+
+    name: str
+    label: str
+    key: str = ""
+    scale: float = 1.0
+    digits: int = 1
+    of: str = ""
+    relative_to: tuple[tuple[str, str], ...] = ()
+    higher_is_better: bool = True
+
+
+ACCURACY = Metric("accuracy", "test accuracy (%)", "accuracy.test", 100.0)
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """A value of an axis that is the mean or standard deviation over other values of it."""
+
+    axis: str
+    name: str
+    label: str
+    how: str
+    of: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A remark on all printed numbers at a place (axis → values)."""
+
+    at: tuple[tuple[str, tuple[str, ...]], ...]
+    text: str
+
+    def concerns(self, place: Mapping[str, str]) -> bool:
+        """Whether a number at ``place`` has this note."""
+        return all(place.get(axis) in values for axis, values in self.at)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A printed table. A key has one value for every axis in ``rows`` and ``columns``; numbers are text, as printed."""
+
+    source: str = ""
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    row_keys: tuple[tuple[str, ...], ...] = ()
+    column_keys: tuple[tuple[str, ...], ...] = ()
+    numbers: tuple[tuple[tuple[str, ...], str], ...] = ()
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes of a key."""
+        return self.rows + self.columns
+
+
+def read_metrics(table: Mapping[str, Any]) -> tuple[Metric, ...]:
+    """The table ``[metrics]``; without one, test accuracy."""
+    found = []
+    for name, content in table.items():
+        values = {"label": name, **content}
+        if "relative_to" in values:
+            values["relative_to"] = tuple(values["relative_to"].items())
+        try:
+            metric = Metric(name=name, **values)
+        except TypeError as error:
+            raise ValueError(f"experiment: expected metrics.{name} to have fields of Metric, got {error}.") from None
+        if not metric.key and metric.of not in table:
+            raise ValueError(f"experiment: expected metrics.{name} to have a key, or the name of a metric in 'of'.")
+        found.append(metric)
+    return tuple(found) or (ACCURACY,)
+
+
+def read_aggregates(tables: Sequence[Mapping[str, Any]], axes: Sequence[Axis]) -> tuple[Aggregate, ...]:
+    """The tables ``[[aggregates]]``."""
+    by_name = {axis.name: axis for axis in axes}
+    found = []
+    for table in tables:
+        check_choice("experiment", "the axis of an aggregate", table.get("axis"), by_name)
+        check_choice("experiment", "how to aggregate", table.get("how", "mean"), ("mean", "std"))
+        axis = by_name[table["axis"]]
+        of = tuple(axis.find(name).name for name in table.get("of", [value.name for value in axis.values]))
+        name = table["name"]
+        found.append(Aggregate(axis.name, name, table.get("label", name), table.get("how", "mean"), of))
+    return tuple(found)
+
+
+def read_printed(table: Mapping[str, Any], known: Mapping[str, set[str]]) -> Printed | None:
+    """The table ``[printed]``; every word in it must be a known value of its axis."""
+    if not table:
+        return None
+    rows, columns = tuple(table["rows"]), tuple(table["columns"])
+    for axis in rows + columns:
+        check_choice("experiment", "an axis of [printed]", axis, known)
+    lines = [line.split() for line in table["table"].splitlines() if line.strip()]
+    column_keys = tuple(tuple(word.split("/")) for word in lines[0])
+    numbers, row_keys = [], []
+    for words in lines[1:]:
+        key, texts = tuple(words[: len(rows)]), words[len(rows) :]
+        if len(texts) != len(column_keys):
+            raise ValueError(
+                f"experiment: expected {len(column_keys)} numbers in the printed row {' '.join(key)!r}, "
+                f"got {len(texts)}."
+            )
+        row_keys.append(key)
+        for column, text in zip(column_keys, texts, strict=True):
+            if text not in _NOTHING:
+                numbers.append(((*key, *column), _number(text, key)))
+    notes = tuple(_read_note(note) for note in table.get("notes", ()))
+    printed = Printed(table.get("source", ""), rows, columns, tuple(row_keys), column_keys, tuple(numbers), notes)
+    _check_words(printed, known)
+    return printed
+
+
+def _read_note(table: Mapping[str, Any]) -> Note:
+    at = {axis: (words,) if isinstance(words, str) else tuple(words) for axis, words in table["at"].items()}
+    return Note(tuple(at.items()), " ".join(table["text"].split()))
+
+
+def value_of(text: str) -> float:
+    """A printed number as a number; thousands may be separated by commas.
+
+    Example:
+        >>> value_of("11,788")
+        11788.0
+    """
+    return float(text.replace(",", ""))
+
+
+def _number(text: str, row: tuple[str, ...]) -> str:
+    try:
+        value_of(text)
+    except ValueError:
+        raise ValueError(
+            f"experiment: expected a number or — in the printed row {' '.join(row)!r}, got {text!r}."
+        ) from None
+    return text
+
+
+def _check_words(printed: Printed, known: Mapping[str, set[str]]) -> None:
+    places = [dict(zip(printed.rows, key, strict=True)) for key in printed.row_keys]
+    places += [dict(zip(printed.columns, key, strict=True)) for key in printed.column_keys]
+    places += [{axis: word} for note in printed.notes for axis, words in note.at for word in words]
+    for place in places:
+        for axis, word in place.items():
+            check_choice("experiment", f"{axis!r} in [printed]", word, sorted(known.get(axis, set())))
