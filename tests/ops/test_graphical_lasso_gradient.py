@@ -8,6 +8,10 @@ import torch
 from isice.ops.graphical_lasso import graphical_lasso
 
 
+def needs_cuda(test):
+    return pytest.mark.gpu(pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")(test))
+
+
 def spd(size, samples, *, batch=(), seed=0):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(*batch, size, samples, generator=generator, dtype=torch.float64)
@@ -124,7 +128,7 @@ def test_agrees_with_cvxpylayers(size):
     assert float((gradient - ours.grad).norm() / ours.grad.norm()) < 1e-4
 
 
-@pytest.mark.gpu
+@needs_cuda
 @pytest.mark.parametrize("size", [24, 96])
 def test_cuda_gives_value_and_gradient_of_the_cpu(size):
     cov, results = spd(size, size // 2, batch=(4,), seed=size), []
@@ -138,7 +142,7 @@ def test_cuda_gives_value_and_gradient_of_the_cpu(size):
     torch.testing.assert_close(results[1][1], results[0][1], rtol=1e-4, atol=1e-5 * float(results[0][1].abs().max()))
 
 
-@pytest.mark.gpu
+@needs_cuda
 def test_cuda_in_float32_certifies_singular_matrices_within_the_promised_memory():
     cov = spd(128, 64, batch=(32,)).float().cuda()
     graphical_lasso(cov, 0.03, scale="correlation")

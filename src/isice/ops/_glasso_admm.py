@@ -106,7 +106,8 @@ def admm(
         newton_schulz: Θ-step by products instead of an eigendecomposition.
     """
     state, finished = _start(cov, penalty, bound, init), []
-    check_at, next_check = torch.full((len(cov),), FIRST_CHECK), FIRST_CHECK  # on the host: costs no wait to look at
+    next_check = FIRST_CHECK if init is None else 1
+    check_at = torch.full((len(cov),), next_check)  # on the host: it costs no wait to look at
     for iteration in range(1, max_iter + 1):
         state = _iterate(state, newton_schulz, iteration)
         last = iteration == max_iter
@@ -156,8 +157,10 @@ def _start(cov: Tensor, penalty: Tensor, bound: Tensor, init: Tensor | None) -> 
         return _State(cov, penalty, bound, _norm(cov), z, u, rho, place)
     inverse, usable = inverse_where_positive(init, identity)
     z = torch.where(usable, init, identity)
-    rho = _norm(inverse) / _norm(z)
-    u = torch.clamp(inverse - cov, -penalty, penalty) / rho
+    u = torch.clamp(inverse - cov, -penalty, penalty)
+    rho = torch.sqrt(_norm(u) * _norm(cov)) / _norm(z)  # the size it balances at, see _iterate
+    rho = torch.where(rho > 0, rho, 1.0)
+    u = u / rho
     return _State(cov, penalty, bound, _norm(cov), z, u, rho, place)
 
 
