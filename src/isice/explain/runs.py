@@ -12,11 +12,13 @@ from torchvision.transforms import v2
 from .._checks import suggestion
 from .._specs import parse_spec
 from ..config import DataConfig
-from ..data import dataset_info, load_splits
+from ..data import load_splits
 from ..data.images import read_image
+from ..data.splits import info_in_use
 from ..data.transforms import create_transforms
 from ..report.explain_page import Explanation, write_explanations
-from ..train import Trained, load_trained
+from ..train import Trained
+from ..train.prediction import load_run
 from .graph import channel_graphs
 from .maps import class_maps, mean_maps
 
@@ -58,7 +60,7 @@ def explain_runs(
                 f"explain: expected a run folder, an image file or {_TEST}NUMBER, got {str(source)!r}, "
                 "which does not exist."
             )
-    runs = _labelled([(Path(folder), load_trained(folder, which)) for folder in folders])
+    runs = _labelled([(Path(folder), load_run(folder, which)) for folder in folders])
     views = {label: _view(trained) for label, trained in runs.items()}
     if len(set(views.values())) > 1:
         raise ValueError(
@@ -123,26 +125,23 @@ def _picture(config: DataConfig, source: str | Path) -> Tensor:
 
 def _network_input(trained: Trained, picture: Tensor) -> tuple[Tensor, Tensor]:
     """The picture as cut and resized for the network, and the network's input made from it."""
-    info, config = dataset_info(trained.config.data.name), trained.config.data
-    channels: int = trained.model.backbone.in_chans  # type: ignore[union-attr,assignment]
-    if channels == 1 and len(picture) == 3:
+    info = info_in_use(trained.config.data)
+    if info.channels == 1 and len(picture) == 3:
         picture = v2.functional.rgb_to_grayscale(picture)
-    if len(picture) != channels:
+    if len(picture) != info.channels:
         raise ValueError(
-            f"explain: expected an image of {channels} channels, got {len(picture)}; "
+            f"explain: expected an image of {info.channels} channels, got {len(picture)}; "
             f"choose one of the test part, such as {_TEST}0."
         )
-    mean, std = (info.mean, info.std) if config.mean is None else (config.mean, config.std)
-    transform = create_transforms(*_view(trained), mean=mean, std=std)[1]
+    transform = create_transforms(info.transform, info.image_size, mean=info.mean, std=info.std)[1]
     prepared = picture if transform.prepare is None else transform.prepare(picture)
     return prepared, transform.augmented(prepared)
 
 
 def _view(trained: Trained) -> tuple[str, int]:
     """How a network sees a picture: the kind of its transform and the image size."""
-    info, config = dataset_info(trained.config.data.name), trained.config.data
-    kind = info.transform if config.transform == "auto" else config.transform
-    return kind, config.image_size or info.image_size
+    info = info_in_use(trained.config.data)
+    return info.transform, info.image_size
 
 
 def _displayed(runs: dict[str, Trained], picture: Tensor) -> np.ndarray:

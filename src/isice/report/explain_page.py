@@ -74,7 +74,10 @@ def write_explanations(
     template = Environment(
         loader=PackageLoader("isice.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     ).get_template("explain.html.jinja")
-    page.write_text(template.render(title=f"What {_listed(labels)} looks at", sections=sections), encoding="utf-8")
+    page.write_text(
+        template.render(title=f"What {_listed(labels)} look{'' if len(labels) > 1 else 's'} at", sections=sections),
+        encoding="utf-8",
+    )
     return {"html": page, **paths}
 
 

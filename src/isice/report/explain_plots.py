@@ -59,8 +59,9 @@ def class_overlay(picture: np.ndarray, signed: np.ndarray) -> np.ndarray:
         >>> class_overlay(np.zeros((4, 4)), np.linspace(-1, 1, 16).reshape(4, 4)).shape
         (4, 4, 3)
     """
-    limit = np.abs(signed).max()
-    scaled = signed / limit if limit > 0 else np.zeros_like(signed)
+    # A single strong position must not hide all others.
+    limit = np.quantile(np.abs(signed), 0.99) or np.abs(signed).max() or 1.0
+    scaled = np.clip(signed / limit, -1, 1)
     cover = np.abs(scaled)[..., None]
     return (1 - cover) * (0.25 + 0.5 * _grey(picture)) + cover * mpl.colormaps[SIGNED](0.5 + 0.5 * scaled)[..., :3]
 
