@@ -128,6 +128,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--root", help="an image folder, train/<class>/*")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--commit", help="the commit of this code, for a copy of it without git")
     parser.add_argument("--out", type=Path, default=RESULTS / "input_pipeline.json")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -143,9 +144,13 @@ def main() -> None:
             workers = f", {row['workers']} workers" if "workers" in row else ""
             print(f"{row['path']}{workers}: {row['images_per_second']:.0f} images/s", flush=True)
             rows.append(row)
-    command = "python benchmarks/input_pipeline.py " + " ".join(sys.argv[1:])
+    options = [f"--{name} {getattr(args, name)}" for name in ("size", "batch", "images", "repeats", "seed")]
+    source_option = ["--root FOLDER"] if args.root else []
+    command = " ".join(
+        ["python benchmarks/input_pipeline.py", *options, "--workers", *map(str, args.workers), *source_option]
+    )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    write_results(args.out, f"input pipeline at {args.size} px", command.strip(), args.seed, device, rows)
+    write_results(args.out, f"input pipeline at {args.size} px", command, args.seed, device, rows, args.commit)
 
 
 if __name__ == "__main__":

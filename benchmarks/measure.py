@@ -64,13 +64,19 @@ def relative_error(value: Tensor, expected: Tensor) -> float:
 
 
 def write_results(
-    path: Path, title: str, command: str, seed: int, device: torch.device, rows: list[dict[str, Any]]
+    path: Path,
+    title: str,
+    command: str,
+    seed: int,
+    device: torch.device,
+    rows: list[dict[str, Any]],
+    code: str | None = None,
 ) -> None:
-    """Writes a record: what, with which command, code, hardware and seed, and the rows."""
+    """Writes a record: what, with which command, code (``code`` where git cannot say), hardware, seed, and the rows."""
     record = {
         "title": title,
         "command": command,
-        "commit": commit(),
+        "commit": commit() or code,
         "versions": versions(),
         "hardware": hardware(device),
         "seed": seed,

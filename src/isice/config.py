@@ -77,8 +77,6 @@ class DataConfig:
         check_number("config", "data.color_jitter", self.color_jitter)
         check_choice("config", "data.on_bad_image", self.on_bad_image, ("stop", "skip"))
         check_choice("config", "data.cache", self.cache, ("none", "ram", "gpu"))
-        if (self.mean is None) != (self.std is None):
-            raise ValueError(f"config: expected data.mean and data.std together, got {self.mean} and {self.std}.")
 
 
 @dataclass(frozen=True)

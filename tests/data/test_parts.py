@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from isice.config import DataConfig
+from isice.config import DataConfig, RunConfig, override
 from isice.data import GpuBatches, create_loader, load_splits
 from isice.data.images import BadImageError
 from isice.data.loading import DeviceLoader
+from isice.data.transforms import IMAGENET_STD
 
 from .conftest import save_image
 
@@ -108,7 +109,7 @@ def test_gpu_cache_needs_a_gpu(config: DataConfig):
         create_loader(part, dataclasses.replace(config, cache="gpu"), [[0]], "cpu")
 
 
-def check_batches_against_a_loader(config: DataConfig, device: str, tolerance: float) -> None:
+def check_batches_against_a_loader(config: DataConfig, device: str, worst: float, mean: float) -> None:
     config = dataclasses.replace(config, transform="paper")
     splits = load_splits(config)
     for part in (splits.train, splits.test):
@@ -121,17 +122,19 @@ def check_batches_against_a_loader(config: DataConfig, device: str, tolerance: f
             assert images.shape == index.shape
     # No flip in evaluation: the very pixels.
     found, expected = images_of(batches).cpu(), images_of(create_loader(splits.test, config, [[0, 2], [1]]))
-    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+    levels = (found - expected).abs() * 255 * torch.tensor(IMAGENET_STD).view(3, 1, 1)
+    assert levels.max() <= worst
+    assert levels.mean() <= mean
 
 
 def test_batches_of_a_cache(config: DataConfig):
-    check_batches_against_a_loader(config, "cpu", 0.0)
+    check_batches_against_a_loader(config, "cpu", worst=0.0, mean=0.0)
 
 
 @pytest.mark.gpu
 def test_batches_of_a_cache_on_a_gpu(config: DataConfig):
-    # Two decoders and two resizers, each rounding to uint8: a few levels of 255, in units of the standard deviation.
-    check_batches_against_a_loader(config, "cuda", 5 / 255 / 0.22)
+    # The decoders enlarge the halved chroma differently, which shows at the sharp edges of these small pictures.
+    check_batches_against_a_loader(config, "cuda", worst=24.0, mean=2.5)
 
 
 def test_cache_flips_by_seed_and_epoch(config: DataConfig):
@@ -159,6 +162,16 @@ def test_channels_must_fit():
         load_splits(DataConfig(transform="randaugment"))
     with pytest.raises(ValueError, match=r"1 values in data.mean and data.std, got \(0.5, 0.5\)"):
         load_splits(DataConfig(mean=(0.5, 0.5), std=(1.0, 1.0)))
+
+
+def test_mean_and_std_are_set_together():
+    config = override(RunConfig(), ["data.mean=[0.5]", "data.std=(0.25,)"]).data
+    image, _ = load_splits(config).test[0]
+    plain, _ = load_splits(DataConfig()).test[0]
+    torch.testing.assert_close(image, (plain - 0.5) / 0.25)
+    for lonely in ({"mean": (0.5,)}, {"std": (0.5,)}):
+        with pytest.raises(ValueError, match=r"data.mean and data.std together"):
+            load_splits(DataConfig(**lonely))
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -75,6 +75,9 @@ def info_in_use(config: DataConfig, info: DatasetInfo | None = None) -> DatasetI
         raise ValueError(f"data: expected data.split in 1 … {info.n_splits} for {config.name!r}, got {config.split}.")
     if config.download and not info.downloads:
         raise ValueError(f"data: {config.name!r} has no download; get it ({info.source}) and set data.root.")
+    # Not in the config itself: overrides set one field after the other.
+    if (config.mean is None) != (config.std is None):
+        raise ValueError(f"data: expected data.mean and data.std together, got {config.mean} and {config.std}.")
     named = config.mean is not None
     return dataclasses.replace(
         info,
