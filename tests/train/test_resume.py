@@ -1,0 +1,168 @@
+"""Killed at any moment, a run goes on to the very same result; what cannot be gone on from is an error."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from isice.config import override
+from isice.train import checkpoint, load_trained, train_run
+from isice.train.checkpoint import read_checkpoint
+from isice.train.engine import Trainer
+from isice.train.journal import read_metrics
+
+from ._killed import CONFIG, MOMENTS, WORKERS
+from ._tiny import TINY, build_linear, weights_of, without_times
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """Folders of runs that were killed, by moment."""
+    folder = tmp_path_factory.mktemp("killed")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "tests.train._killed", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Folder and record of the same runs, never interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    return {config: (folder / str(i), train_run(config, folder / str(i))) for i, config in enumerate((CONFIG, WORKERS))}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_and_resumed_is_bit_identical(killed, whole, moment):
+    config = MOMENTS[moment][-1]
+    folder, (expected_folder, expected) = killed / moment, whole[config]
+    assert not (folder / "record.json").exists()
+    if moment == "mid_epoch":
+        # It died in the last of eight steps of the second epoch: what is lost is one step, not the epoch.
+        position = read_checkpoint(folder).state["position"]
+        assert (position["done"], position["step"]) == (1, 6)
+    record = train_run(config, folder, resume="auto" if moment == "before_the_first_checkpoint" else "must")
+    assert without_times(record["epochs"]) == without_times(expected["epochs"])
+    assert without_times(read_metrics(folder)) == without_times(expected["epochs"])
+    assert weights_of(folder, "last") == weights_of(expected_folder, "last")
+    assert weights_of(folder, "best") == weights_of(expected_folder, "best")
+    for key in ("accuracy", "reported_epoch"):
+        assert record[key] == expected[key]
+    assert len(record["sessions"]) == (1 if moment == "before_the_first_checkpoint" else 2)
+    assert not [path for ending in ("partial", "previous") for path in folder.rglob(f"*.{ending}")]
+
+
+def test_workers_change_nothing(whole, tmp_path):
+    _, expected = whole[WORKERS]
+    record = train_run(override(WORKERS, ["data.workers=0"]), tmp_path)
+    assert without_times(record["epochs"]) == without_times(expected["epochs"])
+
+
+def interrupt_after(monkeypatch, steps):
+    original, left = Trainer._step, [steps]
+
+    def interrupting(*args):
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return original(*args)
+
+    monkeypatch.setattr(Trainer, "_step", interrupting)
+
+
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """A run that was interrupted in its second epoch."""
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 20)
+        with pytest.raises(KeyboardInterrupt):
+            train_run(TINY, tmp_path, build=build_linear)
+    return tmp_path
+
+
+def test_interrupted_run_keeps_its_checkpoint_and_goes_on(interrupted, tmp_path_factory):
+    record = json.loads((interrupted / "record.json").read_text())
+    assert record["status"] == "interrupted"
+    assert [row["epoch"] for row in read_metrics(interrupted)] == [1]
+    resumed = train_run(TINY, interrupted, build=build_linear)
+    expected = train_run(TINY, tmp_path_factory.mktemp("whole"), build=build_linear)
+    assert without_times(resumed["epochs"]) == without_times(expected["epochs"])
+    assert [session["epoch"] for session in resumed["sessions"]] == [1, 2]
+
+
+def test_another_config_is_an_error(interrupted):
+    other = override(TINY, ["optim.lr=0.5"])
+    message = r"optim.lr = 0.01 there and 0.5 here; use another folder, or start anew with resume='never'"
+    for resume in ("auto", "must"):
+        with pytest.raises(ValueError, match=message):
+            train_run(other, interrupted, build=build_linear, resume=resume)
+    assert json.loads((interrupted / "record.json").read_text())["status"] == "interrupted"
+    record = train_run(other, interrupted, build=build_linear, resume="never")
+    assert len(record["sessions"]) == 1
+    assert len(read_metrics(interrupted)) == 2
+
+
+def test_another_config_than_the_finished_one_is_an_error(tmp_path):
+    train_run(override(TINY, ["optim.epochs=1"]), tmp_path, build=build_linear)
+    with pytest.raises(ValueError, match=r"optim\.epochs = 1 there and 2 here"):
+        train_run(TINY, tmp_path, build=build_linear)
+
+
+def test_where_a_run_computes_may_change(interrupted):
+    record = train_run(override(TINY, ["data.workers=1", "threads=2"]), interrupted, build=build_linear)
+    assert record["status"] == "finished"
+
+
+def test_damaged_checkpoint_is_an_error(interrupted):
+    path = interrupted / "checkpoints" / "last" / "state.pt"
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(ValueError, match="it is damaged"):
+        train_run(TINY, interrupted, build=build_linear)
+
+
+def test_lost_checkpoint_is_an_error(interrupted):
+    shutil.rmtree(interrupted / "checkpoints")
+    with pytest.raises(FileNotFoundError, match="expected the checkpoint of the epochs in"):
+        train_run(TINY, interrupted, build=build_linear)
+    with pytest.raises(FileNotFoundError, match="got no checkpoint there"):
+        train_run(TINY, interrupted, build=build_linear, resume="must")
+
+
+def test_nothing_to_resume_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="expected a run to resume"):
+        train_run(TINY, tmp_path / "nowhere", resume="must")
+    with pytest.raises(ValueError, match="resume to be one of 'auto', 'never', 'must'"):
+        train_run(TINY, tmp_path, resume="maybe")
+
+
+def test_another_model_is_an_error(interrupted):
+    with pytest.raises(ValueError, match="the run used another model"):
+        train_run(TINY, interrupted)
+
+
+def test_full_disk_is_an_error_and_the_run_goes_on_later(tmp_path, monkeypatch):
+    original, left = checkpoint._write_synced, [4]
+
+    def write(path, content):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "_write_synced", write)
+        with pytest.raises(OSError, match="No space left on device; the one before is intact"):
+            train_run(TINY, tmp_path)
+    assert read_checkpoint(tmp_path).meta["epoch"] == 1
+    assert json.loads((tmp_path / "record.json").read_text())["status"] == "failed"
+    record = train_run(TINY, tmp_path)
+    assert record["status"] == "finished"
+    assert load_trained(tmp_path).epoch == 2
