@@ -26,6 +26,7 @@ ALLOWED = {
     "train": {"models", "pooling", "ops", "data", "metrics", "config", "_checks", "_specs"},
     "experiments": {"config", "_checks", "_specs", "train"},
     "report": {"experiments", "config", "metrics", "_checks", "_specs"},
+    "jobs": {"train", "data", "models", "pooling", "estimator", "experiments", "config", "_checks", "_specs"},
     "estimator": {"ops", "_checks", "functional"},
     "explain": {"train", "models", "pooling", "ops", "data", "report", "config", "_checks", "_specs", "functional"},
     "cli": None,

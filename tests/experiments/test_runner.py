@@ -61,7 +61,7 @@ def test_a_failed_cell_does_not_stop_the_others_and_is_run_again(demo, tmp_path)
     outcome = run_experiment(demo, tmp_path, Trainer("isqrt_cov"), tell=told.append)
     assert len(outcome.done) == 3
     assert list(outcome.failed.values()) == ["RuntimeError: it broke"]
-    assert told == ["isqrt_cov: failed: it broke"]
+    assert told == ["isqrt_cov: failed: RuntimeError: it broke"]
     again = Trainer()
     run_experiment(demo, tmp_path, again)
     assert again.calls == ["isqrt_cov"]

@@ -104,8 +104,8 @@ class Experiment:
             for cell in self._cells_at(at, values):
                 if cell.hash in found:
                     raise ValueError(
-                        f"{self.name}: expected different runs, got {found[cell.hash].label!r} and {cell.label!r}, which "
-                        "are the same; set less, or take one of them out of the file."
+                        f"{self.name}: expected different runs, got {found[cell.hash].label!r} and {cell.label!r}, "
+                        "which are the same; set less, or take one of them out of the file."
                     )
                 found[cell.hash] = cell
         return list(found.values())

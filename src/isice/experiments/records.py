@@ -1,8 +1,13 @@
 """Reading what runs left behind."""
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from ..config import config_hash, from_dict
+from .kinds import KINDS
 
 Record = dict[str, Any]
 
@@ -24,13 +29,36 @@ def read_records(folder: str | Path) -> list[Record]:
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"records: expected a folder of runs, got {str(folder)!r}, which does not exist.")
-    records = [read_record(path.parent) for path in sorted(folder.rglob("record.json"))]
-    found = [record for record in records if record is not None]
+    found = find_records(folder)
     if not found:
         raise FileNotFoundError(f"records: expected record.json files under {str(folder)!r}, got none; run first.")
-    return sorted(found, key=lambda record: record["started"])
+    return found
+
+
+def find_records(folder: str | Path) -> list[Record]:
+    """As :func:`read_records`, but no record is no error."""
+    records = [read_record(path.parent) for path in sorted(Path(folder).rglob("record.json"))]
+    return sorted((record for record in records if record is not None), key=lambda record: record["started"])
 
 
 def is_finished(record: Record | None, config_hash: str) -> bool:
     """True if a run with this configuration has finished."""
     return record is not None and record["status"] == "finished" and record["hash"] == config_hash
+
+
+def finished_folders(records: Iterable[Record]) -> dict[str, Path]:
+    """Hash → folder of every finished run."""
+    return {record["hash"]: Path(record["folder"]) for record in records if record["status"] == "finished"}
+
+
+def family_of_config(config: Any) -> str:
+    """A hash that is equal for configs that differ in nothing but the seed."""
+    return config_hash(replace(config, seed=0))
+
+
+def family_of_record(record: Record) -> str | None:
+    """The family of a record's config; None if this version cannot read that config."""
+    try:
+        return family_of_config(from_dict(record["config"], KINDS[record.get("kind", "train")]()))
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,16 +1,17 @@
-"""Runs the cells of an experiment in turn: finished ones are skipped, failed ones do not stop the others."""
+"""Runs the cells of an experiment: finished ones are skipped, failed ones do not stop the others."""
 
-import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..config import RunConfig, config_hash, to_dict
 from .loader import Cell, Experiment
-from .records import is_finished, read_record
+from .manifest import describe, write_manifest
+from .records import find_records, finished_folders
+from .sweep import run_on_devices
 
-Train = Callable[[RunConfig, Path, str], Any]
+Job = Callable[[Any, Path, str], Any]
 
 
 @dataclass
@@ -25,51 +26,52 @@ class Outcome:
 def run_experiment(
     experiment: Experiment,
     out: str | Path,
-    train: Train,
+    job: Job,
     *,
+    cells: Sequence[Cell] | None = None,
+    pool: str | Path | None = None,
+    devices: Sequence[str] = (),
     force: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
-    """Runs every cell that has no finished record under ``out`` yet.
+    """Runs every cell that has no finished record yet.
 
     Args:
         experiment: What to run.
         out: Folder for the runs, one subfolder each.
-        train: Trains one config into a folder under a label and leaves a record there, also of a failure.
+        job: Computes one config into a folder under a label and leaves a record there, also of a failure.
+        cells: The cells to run; all of the experiment by default.
+        pool: Folder in which finished runs are looked for; ``out`` by default. A common one shares runs.
+        devices: One process on each of these devices ("cuda:0", "cpu"); by default this process runs all cells.
         force: Run finished cells again.
         tell: Gets one line of text per cell that is skipped or failed.
     """
     out = Path(out)
-    cells = experiment.cells()
-    write_manifest(experiment, cells, out)
-    outcome = Outcome()
-    for cell in cells:
-        if not force and is_finished(read_record(out / cell.name), config_hash(cell.config)):
+    write_manifest(describe(experiment, os.path.relpath(pool or out, out)), out)
+    finished = {} if force else finished_folders(find_records(pool or out))
+    outcome, waiting = Outcome(), []
+    for cell in experiment.cells() if cells is None else cells:
+        if cell.hash in finished:
             outcome.skipped.append(cell.name)
-            tell(f"{cell.label}: finished before, skipped")
-            continue
-        try:
-            train(cell.config, out / cell.name, cell.label)
+            where = "" if finished[cell.hash] == out / cell.name else f" in {finished[cell.hash]}"
+            tell(f"{cell.label}: finished before{where}, skipped")
+        else:
+            waiting.append(cell)
+    results = run_on_devices(waiting, out, job, devices, tell) if devices else _run_here(waiting, out, job)
+    for cell, error in results:
+        if error is None:
             outcome.done.append(cell.name)
-        except Exception as error:
-            outcome.failed[cell.name] = f"{type(error).__name__}: {error}"
+        else:
+            outcome.failed[cell.name] = error
             tell(f"{cell.label}: failed: {error}")
     return outcome
 
 
-def write_manifest(experiment: Experiment, cells: list[Cell], out: Path) -> None:
-    """Writes ``experiment.json``: title and cells, so that a report knows what is missing."""
-    out.mkdir(parents=True, exist_ok=True)
-    manifest = {
-        "name": experiment.name,
-        "title": experiment.title,
-        "description": experiment.description,
-        "cells": [
-            {"name": c.name, "label": c.label, "hash": config_hash(c.config), "config": to_dict(c.config)}
-            for c in cells
-        ],
-    }
-    text = json.dumps(manifest, indent=1, ensure_ascii=False)
-    partial = out / "experiment.partial"
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(out / "experiment.json")
+def _run_here(cells: Sequence[Cell], out: Path, job: Job) -> Any:
+    for cell in cells:
+        try:
+            job(cell.config, out / cell.name, cell.label)
+        except Exception as error:
+            yield cell, f"{type(error).__name__}: {error}"
+        else:
+            yield cell, None

@@ -1,0 +1,120 @@
+"""What an experiment is, as a report needs it: written beside the runs, so that a folder explains itself."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from ..config import RunConfig, split_assignment, to_dict
+from .loader import Experiment
+from .printed import METRIC, Aggregate, Metric, Note, Printed
+from .records import family_of_config
+
+FILE = "experiment.json"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run that belongs to the experiment."""
+
+    name: str
+    label: str
+    hash: str
+    family: str
+    at: dict[str, str]
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """An experiment without its recipes: titles, axes (axis → value → label), runs, and the printed numbers.
+
+    ``changed`` are the overrides ``a.b=c`` it was run with, ``pool`` is the folder of records, seen from its own.
+    """
+
+    name: str
+    title: str
+    description: str
+    kind: str = "train"
+    after: str = ""
+    axes: dict[str, dict[str, str]] = field(default_factory=dict)
+    metrics: tuple[Metric, ...] = ()
+    aggregates: tuple[Aggregate, ...] = ()
+    printed: Printed | None = None
+    plot: dict[str, Any] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
+    pool: str = "."
+    cells: tuple[Entry, ...] = ()
+
+
+def describe(experiment: Experiment, pool: str = ".") -> Manifest:
+    """The manifest of an experiment whose records are found under ``pool``, seen from its folder."""
+    axes = {axis.name: {value.name: value.label for value in axis.values} for axis in experiment.axes}
+    for aggregate in experiment.aggregates:
+        if aggregate.axis in axes:
+            axes[aggregate.axis][aggregate.name] = aggregate.label
+    axes[METRIC] = {metric.name: metric.label for metric in experiment.metrics}
+    return Manifest(
+        name=experiment.name,
+        title=experiment.title,
+        description=experiment.description,
+        kind=experiment.kind,
+        after=experiment.after,
+        axes=axes,
+        metrics=experiment.metrics,
+        aggregates=experiment.aggregates,
+        printed=experiment.printed,
+        plot=experiment.plot,
+        changed=tuple(setting for setting in experiment.assignments if not _is_local(setting)),
+        pool=pool,
+        cells=tuple(
+            Entry(c.name, c.label, c.hash, family_of_config(c.config), c.at, to_dict(c.config))
+            for c in experiment.cells()
+        ),
+    )
+
+
+def _is_local(assignment: str) -> bool:
+    """Whether a setting says where a run computes, not what: such a one is no departure from the file."""
+    key = split_assignment(assignment)[0]
+    *tables, name = key.split(".")
+    config: Any = RunConfig()
+    for table in tables:
+        config = getattr(config, table, None)
+    known = {f.name: f for f in fields(config)} if is_dataclass(config) else {}
+    return name in known and not known[name].metadata.get("hashed", True)
+
+
+def write_manifest(manifest: Manifest, folder: Path) -> None:
+    """Writes ``experiment.json`` in one step: several processes may do so at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"experiment.{os.getpid()}.partial"
+    partial.write_text(json.dumps(asdict(manifest), indent=1, ensure_ascii=False), encoding="utf-8")
+    partial.replace(folder / FILE)
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a folder of runs, or None if there is none."""
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    content = _tuples(json.loads(path.read_text(encoding="utf-8")))
+    content["metrics"] = tuple(Metric(**metric) for metric in content["metrics"])
+    content["aggregates"] = tuple(Aggregate(**aggregate) for aggregate in content["aggregates"])
+    content["cells"] = tuple(Entry(**cell) for cell in content["cells"])
+    if content["printed"] is not None:
+        printed = content["printed"]
+        printed["notes"] = tuple(Note(**note) for note in printed["notes"])
+        content["printed"] = Printed(**printed)
+    return Manifest(**content)
+
+
+def _tuples(value: Any) -> Any:
+    """JSON's lists as tuples; a run's config stays as it was written."""
+    if isinstance(value, list):
+        return tuple(_tuples(item) for item in value)
+    if isinstance(value, Mapping):
+        return {key: item if key == "config" else _tuples(item) for key, item in value.items()}
+    return value

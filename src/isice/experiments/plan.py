@@ -1,0 +1,128 @@
+"""What would run, in which process, and how long it may take."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._specs import parse_spec
+from .loader import Cell, Experiment
+from .records import Record, finished_folders
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens to one cell: it is skipped because of the run in ``finished``, or takes about ``seconds``."""
+
+    cell: Cell
+    finished: Path | None
+    seconds: float | None
+
+
+def select_cells(
+    experiment: Experiment, limits: Iterable[str] = (), *, shard: str | None = None, only: int | None = None
+) -> list[Cell]:
+    """The cells to run.
+
+    Args:
+        experiment: The experiment.
+        limits: ``axis=value`` or ``axis=value,value``: only these values of that axis.
+        shard: ``"i/n"``: every n-th cell, from the i-th on, counted from 0.
+        only: The number of a single cell, counted from 0 among those that the limits leave.
+
+    Example:
+        >>> from isice.experiments.loader import load_experiment
+        >>> [cell.label for cell in select_cells(load_experiment("table4"), ["dataset=cub"])]
+        ['isice cub200', 'isice_mlp cub200']
+    """
+    wanted = read_limits(experiment, limits)
+    cells = [cell for cell in experiment.cells() if all(cell.at[axis] in names for axis, names in wanted.items())]
+    if only is not None:
+        if not 0 <= only < len(cells):
+            raise ValueError(f"run: expected --only-cell from 0 to {len(cells) - 1}, got {only}.")
+        return [cells[only]]
+    if shard is not None:
+        index, count = _read_shard(shard)
+        return cells[index::count]
+    return cells
+
+
+def read_limits(experiment: Experiment, limits: Iterable[str]) -> dict[str, set[str]]:
+    """``["dataset=cub,cars"]`` → ``{"dataset": {"cub200", "cars"}}``."""
+    axes = {axis.name: axis for axis in experiment.axes}
+    # An axis of one setting answers to its last word as well: pooling for model.pooling.
+    axes |= {axis.name.rsplit(".", 1)[-1]: axis for axis in experiment.axes}
+    wanted: dict[str, set[str]] = {}
+    for limit in limits:
+        name, equals, words = limit.partition("=")
+        if not equals or name.strip() not in axes:
+            known = ", ".join(axis.name for axis in experiment.axes)
+            raise ValueError(f"run: expected --limit axis=value with an axis of {known}, got {limit!r}.")
+        axis = axes[name.strip()]
+        wanted.setdefault(axis.name, set()).update(axis.find(word).name for word in words.split(","))
+    return wanted
+
+
+def _read_shard(text: str) -> tuple[int, int]:
+    index, slash, count = text.partition("/")
+    if not (slash and index.isdigit() and count.isdigit() and int(index) < int(count)):
+        raise ValueError(f"run: expected --shard i/n with 0 ≤ i < n, such as 0/4, got {text!r}.")
+    return int(index), int(count)
+
+
+def plan(cells: Iterable[Cell], kind: str, records: list[Record], *, force: bool = False) -> list[Step]:
+    """What would happen to every cell, with times estimated from ``records``."""
+    finished = {} if force else finished_folders(records)
+    done = [record for record in records if record["status"] == "finished" and record.get("kind", "train") == kind]
+    return [Step(cell, finished.get(cell.hash), _estimate(cell.config, kind, done)) for cell in cells]
+
+
+def _estimate(config: Any, kind: str, done: list[Record]) -> float | None:
+    """Seconds, from earlier runs with the same head, network and data, else with any head; None without such runs."""
+    if kind != "train":
+        times = [record["seconds"] for record in done if "seconds" in record]
+        return sum(times) / len(times) if times else None
+    wanted = _cost_key(config.model.backbone, config.data.name, config.data.image_size)
+    epochs = config.optim.epochs + config.optim.head_epochs
+    alike = [record for record in done if _record_key(record) == wanted and record.get("epochs")]
+    head = parse_spec(config.model.pooling)[0]
+    same = [record for record in alike if parse_spec(record["config"]["model"]["pooling"])[0] == head]
+    rates = [sum(row["seconds"] for row in record["epochs"]) / len(record["epochs"]) for record in same or alike]
+    return epochs * sum(rates) / len(rates) if rates else None
+
+
+def _record_key(record: Record) -> tuple[Any, ...]:
+    model, data = record["config"]["model"], record["config"]["data"]
+    return _cost_key(model.get("backbone"), data.get("name"), data.get("image_size"))
+
+
+def _cost_key(backbone: Any, data: Any, image_size: Any) -> tuple[Any, ...]:
+    return backbone, data, image_size
+
+
+def summary(steps: list[Step]) -> str:
+    """One line: how many run, how many are skipped, how long it may take."""
+    waiting = [step for step in steps if step.finished is None]
+    known = [step.seconds for step in waiting if step.seconds is not None]
+    line = f"{len(waiting)} to run, {len(steps) - len(waiting)} finished before"
+    if not waiting:
+        return line
+    if not known:
+        return f"{line}; time unknown: no earlier record of such a run"
+    rest = "" if len(known) == len(waiting) else f" for {len(known)} of them, unknown for the others"
+    return f"{line}; about {duration(sum(known))} on one device{rest}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds in words.
+
+    Example:
+        >>> duration(45), duration(5400), duration(200000), duration(None)
+        ('45 s', '1.5 h', '2.3 days', 'unknown')
+    """
+    if seconds is None:
+        return "unknown"
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * size or (unit == "h" and seconds >= size):
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,124 @@
+"""Cells on several devices: one process per device at a time, one run per process.
+
+A process of its own for every run means that a crash or an out-of-memory kill costs that run and no other. For a
+cluster, start ``isice run … --shard i/n`` or ``--only-cell i`` with its own launcher instead.
+"""
+
+import contextlib
+import datetime
+import json
+import multiprocessing
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..config import to_dict
+from .loader import Cell
+from .records import read_record
+
+Job = Callable[[Any, Path, str], Any]
+LOG_FILE = "log.txt"
+
+
+def run_on_devices(
+    cells: Sequence[Cell], out: Path, job: Job, devices: Sequence[str], tell: Callable[[str], None]
+) -> Iterator[tuple[Cell, str | None]]:
+    """Runs the cells, each on the next free device; gives each with its error, or None, as soon as it has ended.
+
+    Args:
+        cells: What to run.
+        out: Folder for the runs.
+        job: A function that can be pickled; its output goes to ``log.txt`` in the run's folder.
+        devices: Such as ``["cuda:0", "cuda:1"]``.
+        tell: Gets a line when a run starts.
+    """
+    waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[tuple[Cell, str | None]] = queue.SimpleQueue()
+    for cell in cells:
+        waiting.put(cell)
+    stop = threading.Event()
+    for device in devices:
+        threading.Thread(target=_serve, args=(device, waiting, ended, out, job, tell, stop), daemon=True).start()
+    try:
+        for _ in cells:
+            yield ended.get()
+    finally:
+        stop.set()
+
+
+def _serve(
+    device: str,
+    waiting: "queue.SimpleQueue[Cell]",
+    ended: "queue.SimpleQueue[tuple[Cell, str | None]]",
+    out: Path,
+    job: Job,
+    tell: Callable[[str], None],
+    stop: threading.Event,
+) -> None:
+    """Takes cells until there are none."""
+    while not stop.is_set():
+        try:
+            cell = waiting.get_nowait()
+        except queue.Empty:
+            return
+        folder = out / cell.name
+        tell(f"{cell.label}: started on {device}, output in {folder / LOG_FILE}")
+        try:
+            ended.put((cell, _run_process(cell, folder, job, device)))
+        except Exception as error:
+            ended.put((cell, f"{type(error).__name__}: {error}"))
+
+
+def _run_process(cell: Cell, folder: Path, job: Job, device: str) -> str | None:
+    folder.mkdir(parents=True, exist_ok=True)
+    config = replace(cell.config, device=device) if hasattr(cell.config, "device") else cell.config
+    process = multiprocessing.get_context("spawn").Process(
+        target=_work, args=(job, config, folder, cell.label), daemon=True
+    )
+    process.start()
+    process.join()
+    if process.exitcode == 0:
+        return None
+    record = read_record(folder) or {}
+    if process.exitcode == 1 and record.get("hash") == cell.hash and "error" in record:
+        return str(record["error"])
+    error = f"the process ended with status {process.exitcode}; see {LOG_FILE} in its folder"
+    _record_death(cell, folder, error)
+    return error
+
+
+def _work(job: Job, config: Any, folder: Path, label: str) -> None:
+    """The process: everything it prints goes to the log of the run."""
+    with (
+        (folder / LOG_FILE).open("a", encoding="utf-8") as log,
+        contextlib.redirect_stdout(log),
+        contextlib.redirect_stderr(log),
+    ):
+        try:
+            job(config, folder, label)
+        except Exception as error:
+            print(f"{type(error).__name__}: {error}", file=log)
+            sys.exit(1)
+
+
+def _record_death(cell: Cell, folder: Path, error: str) -> None:
+    """The record that a killed process could not write itself."""
+    record = {
+        "schema": 1,
+        "status": "failed",
+        "hash": cell.hash,
+        "config": to_dict(cell.config),
+        "seed": cell.config.seed,
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": None,
+        "versions": {},
+        "hardware": {},
+        "error": error,
+    }
+    partial = folder / "record.partial"
+    partial.write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
+    partial.replace(folder / "record.json")
