@@ -23,7 +23,10 @@ def trace(matrix: Tensor) -> Tensor:
 
 
 def add_diagonal_(matrix: Tensor, value: Tensor | float) -> Tensor:
-    """Adds ``value·I``, a number or per-matrix values (..., 1, 1), in place and without forming I."""
+    """Adds ``value·I``, a number or per-matrix values (..., 1, 1), in place where possible; use what it returns."""
+    if torch.compiler.is_exporting():
+        # A graph to be exported has no in-place diagonal, and ONNX no operation for it; the numbers are the same.
+        return matrix + value * torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     matrix.diagonal(dim1=-2, dim2=-1).add_(value.squeeze(-1) if isinstance(value, Tensor) else value)
     return matrix
 
