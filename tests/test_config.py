@@ -95,6 +95,16 @@ def test_wrong_type_names_the_key(assignment, message):
         "data.val_fraction=1.0",
         "model.reduce=0",
         "precision=fp8",
+        "select_on=train",
+        "devices=0",
+        "checkpoint_every_steps=0",
+        "optim.optimizer=adam",
+        "optim.label_smoothing=1.0",
+        "optim.ema_decay=1.0",
+        "optim.clip_norm=0",
+        "optim.accumulate=0",
+        "optim.head_epochs=-1",
+        "optim.classifier_weight_decay=-1",
         "seed=-1",
     ],
 )
@@ -117,7 +127,9 @@ def test_hash_follows_what_is_computed():
     assert config_hash(set_value(base, "optim.lr", 1)) == config_hash(set_value(base, "optim.lr", 1.0))
 
 
-@pytest.mark.parametrize("assignment", ["device=cpu", "threads=1", "data.workers=3", "data.root=elsewhere"])
+@pytest.mark.parametrize(
+    "assignment", ["device=cpu", "devices=8", "threads=1", "compile=true", "data.workers=3", "data.root=elsewhere"]
+)
 def test_hash_ignores_where_it_is_computed(assignment):
     assert config_hash(RunConfig()) == config_hash(override(RunConfig(), [assignment]))
 
@@ -128,3 +140,9 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "bad.toml").write_text("a = ")
     with pytest.raises(ValueError, match=r"valid TOML in .*bad\.toml"):
         load_config(tmp_path / "bad.toml")
+
+
+def test_lists_of_names_are_read_with_or_without_brackets():
+    texts = ["backbone", "[backbone]", "['backbone', \"reduce\"]", "backbone, reduce", "[]"]
+    found = [override(RunConfig(), [f"optim.freeze={text}"]).optim.freeze for text in texts]
+    assert found == [("backbone",), ("backbone",), ("backbone", "reduce"), ("backbone", "reduce"), ()]

@@ -23,7 +23,7 @@ CONFIG = override(
     TINY,
     [
         "model.pooling=dropcov",
-        "data.batch_size=128",
+        "data.val_fraction=0.6",
         "data.transform=paper",
         "optim.head_epochs=1",
         "optim.epochs=2",
@@ -40,9 +40,8 @@ WORKERS = override(CONFIG, ["data.workers=2", "optim.epochs=1"])
 MOMENTS: dict[str, tuple[object, str, int, RunConfig]] = {
     "before_the_first_checkpoint": (Trainer, "_step", 2, CONFIG),
     "mid_epoch_of_the_head": (Trainer, "_step", 5, CONFIG),
-    "last_step_of_the_head": (Trainer, "_end_epoch", 1, CONFIG),
     "mid_epoch": (Trainer, "_step", 8 + 8, CONFIG),
-    "before_the_last_save": (Trainer, "_note_best", 3, CONFIG),
+    "before_the_last_save": (Trainer, "_note_best", 2, CONFIG),
     "writing_a_file": (checkpoint, "_write_synced", 14, CONFIG),
     "between_the_renames": (checkpoint.Path, "rename", 10, CONFIG),
     "with_workers": (Trainer, "_step", 8 + 5, WORKERS),

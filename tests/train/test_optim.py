@@ -68,3 +68,16 @@ def test_warmup_starts_above_zero():
         optimizer.step()
         schedule.step()
     assert rates == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
+
+
+def test_the_classifier_can_have_its_own_decay():
+    decays = {None: [0.3, 0.3], 0.0: [0.3, 0.0]}
+    for own, expected in decays.items():
+        config = OptimConfig(weight_decay=0.3, classifier_weight_decay=own)
+        assert [group["weight_decay"] for group in create_optimizer(model(), config).param_groups] == expected
+
+
+def test_sgd_has_its_momentum():
+    optimizer = create_optimizer(model(), OptimConfig(optimizer="sgd", momentum=0.7, weight_decay=0.2))
+    assert isinstance(optimizer, torch.optim.SGD)
+    assert {(group["momentum"], group["weight_decay"]) for group in optimizer.param_groups} == {(0.7, 0.2)}

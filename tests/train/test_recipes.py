@@ -1,0 +1,54 @@
+"""Every recipe resolves to a run that can be built, and those of the paper say what the paper says."""
+
+from importlib.resources import files
+
+import pytest
+
+from isice.config import from_dict, load_config, override, to_dict, to_toml
+from isice.data import dataset_info
+from isice.experiments.loader import load_recipe
+from isice.models import PAPER_BACKBONES
+from isice.pooling import create_pooling
+from isice.train.optim import lr_factor
+
+NAMES = sorted(path.name.removesuffix(".toml") for path in files("isice.experiments").joinpath("recipes").iterdir())
+
+
+def test_the_recipes():
+    assert NAMES == ["imagenet100", "paper_cnn", "paper_transformer", "short", "small"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recipe_resolves(name, tmp_path):
+    config = load_recipe(name)
+    assert from_dict(to_dict(config)) == config
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    assert load_config(tmp_path / "config.toml") == config
+    assert config.model.backbone in (*PAPER_BACKBONES, "small_cnn")
+    assert create_pooling(config.model.pooling, config.model.reduce).out_features > 0
+    assert dataset_info(config.data.name).channels in (1, 3)
+    assert override(config, ["optim.lr=1"]).optim.lr == 1.0
+
+
+@pytest.mark.parametrize(("name", "lr"), [("paper_cnn", 1.2e-4), ("paper_transformer", 5e-5)])
+def test_fine_tuning_of_the_paper(name, lr):
+    config = load_recipe(name)
+    rates = [config.optim.lr * lr_factor(config.optim, epoch) for epoch in (0, 14.99, 15, 29.99, 30, 49)]
+    assert rates == pytest.approx([lr, lr, lr / 10, lr / 10, lr / 100, lr / 100])
+    assert config.optim.optimizer == "adamw"
+    assert (config.model.reduce, config.data.transform, config.data.image_size) == (256, "paper", None)
+    sizes = {"cub200": 448, "inaturalist2017": 299, "mini_imagenet": 224}
+    assert {data: dataset_info(data).image_size for data in sizes} == sizes
+
+
+def test_imagenet100_of_the_paper():
+    config = load_recipe("imagenet100")
+    assert (config.optim.epochs, config.optim.lr, config.optim.milestones) == (100, 0.01, (15, 30, 45))
+    assert config.data.image_size == 224
+    assert not config.model.pretrained
+
+
+def test_short():
+    config = load_recipe("short")
+    assert (config.optim.epochs, config.optim.lr, config.optim.classifier_lr_factor) == (24, 1.2e-4, 5.0)
+    assert (config.data.image_size, config.precision) == (224, "bf16")
