@@ -67,7 +67,7 @@ def write_explanations(
             caption = _GRAPH_CAPTION.format(label=label, channels=len(found.partial_correlation))
             draw = partial(channel_graph_figure, picture, found.pairs, found.strengths, found.activations, title=label)
             shown.append(_draw(folder, f"{stem}-graph-{_file_name(label)}", draw, caption))
-        sections.append({"name": name, "pictures": shown})
+        sections.append({"name": Path(name).name, "pictures": shown})
         paths |= {entry["file"]: folder / entry["file"] for entry in shown}
     labels = list(images[0][2])
     page = folder / "explain.html"
@@ -88,7 +88,8 @@ _MAPS_CAPTION = (
 )
 _GRAPH_CAPTION = (
     "{label}: the pairs among its {channels} channels with the strongest partial correlations in this image (blue "
-    "edges positive, orange negative), and where they fire, each channel as a part of its own maximum."
+    "edges positive, orange negative), and where they fire, each channel as a part of its own maximum. A head without "
+    "an inverse covariance of its own is shown with that of seven Newton–Schulz steps."
 )
 
 

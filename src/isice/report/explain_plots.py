@@ -174,8 +174,9 @@ def channel_graph_figure(
             tile.set_title(f"{first} – {second}:  {value}", loc="center", fontsize=9.5, weight="normal")
         else:
             tile.set_axis_off()
-    handles = [Patch(color=FIRST, label="first"), Patch(color=SECOND, label="second"), Patch(color=BOTH, label="both")]
-    right.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8.5, title=None)
+    names = {FIRST: "first channel", SECOND: "second channel", BOTH: "both"}
+    handles = [Patch(color=colour, label=name) for colour, name in names.items()]
+    right.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8.5)
     return figure
 
 
@@ -192,7 +193,9 @@ def plot_spectra(spectra: Mapping[str, np.ndarray], *, ax: Axes | None = None) -
         positive = values[values > 0]
         left_out = len(values) - len(positive)
         label = f"{name} ({left_out} not positive)" if left_out else name
-        ax.plot(np.arange(1, len(positive) + 1), positive, color=colour_of(index), label=label, linewidth=1.8)
+        # Curves that lie on each other stay visible: each is thinner than the one before.
+        width = max(5.0 - 1.3 * index, 1.2)
+        ax.plot(np.arange(1, len(positive) + 1), positive, color=colour_of(index), label=label, linewidth=width)
     ax.set(yscale="log", xlabel="eigenvalue number", ylabel="eigenvalue")
     ax.legend(fontsize=9)
     return ax

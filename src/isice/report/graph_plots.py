@@ -13,7 +13,12 @@ POSITIVE, NEGATIVE, NODE = "#0072b2", "#d55e00", "#57606a"
 
 
 def plot_graph(
-    partial_correlation: ArrayLike, labels: Sequence[str] | None = None, *, ax: Axes | None = None, title: str = ""
+    partial_correlation: ArrayLike,
+    labels: Sequence[str] | None = None,
+    *,
+    order: Sequence[int] | None = None,
+    ax: Axes | None = None,
+    title: str = "",
 ) -> Axes:
     """Draws variables on a circle and an edge for each partial correlation that is not zero.
 
@@ -23,6 +28,7 @@ def plot_graph(
     Args:
         partial_correlation: Matrix (D, D), zero where there is no edge.
         labels: Names of the variables.
+        order: The variables in their order on the circle; by default one that brings neighbours together.
         ax: Axes to draw on; new ones by default.
         title: Title of the axes.
     """
@@ -35,7 +41,7 @@ def plot_graph(
         raise ValueError(f"plot_graph: expected {size} labels, one per variable, got {len(names)}.")
     ax = ax or plt.figure(figsize=(6, 6)).add_subplot()
     angle = np.empty(size)
-    angle[_circle_order(matrix)] = 2 * np.pi * np.arange(size) / size
+    angle[_circle_order(matrix) if order is None else np.asarray(order)] = 2 * np.pi * np.arange(size) / size
     points = np.column_stack([np.cos(angle), np.sin(angle)])
     rows, columns = np.nonzero(np.triu(matrix, 1))
     strength = matrix[rows, columns]
