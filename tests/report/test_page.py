@@ -27,7 +27,8 @@ class Collector(HTMLParser):
 def report(tmp_path_factory, write_runs):
     """The folder of a report; only read."""
     folder = write_runs(tmp_path_factory.mktemp("runs"))
-    assert write_report(folder) == {"markdown": folder / "report.md", "html": folder / "report.html"}
+    names = {"markdown": "report.md", "latex": "report.tex", "html": "report.html"}
+    assert write_report(folder) == {kind: folder / name for kind, name in names.items()}
     return folder
 
 

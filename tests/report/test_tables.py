@@ -6,6 +6,8 @@ import json
 from rich.console import Console
 
 from isice.config import config_hash, to_dict
+from isice.experiments.manifest import Entry, Manifest, write_manifest
+from isice.experiments.records import family_of_config
 from isice.report.tables import load_results, result_table
 
 
@@ -23,8 +25,12 @@ def test_failed_only_and_missing(tmp_path, write_run):
     missing = write_run(tmp_path / "elsewhere", "gap", 0, 0.5)
     for file in (tmp_path / "elsewhere").rglob("record.json"):
         file.unlink()
-    cells = [{"name": "n", "label": "l", "hash": config_hash(c), "config": to_dict(c)} for c in (missing, failed)]
-    (tmp_path / "experiment.json").write_text(json.dumps({"title": "T", "cells": cells}))
+    cells = tuple(
+        Entry("n", c.model.pooling, config_hash(c), family_of_config(c), {"head": c.model.pooling}, to_dict(c))
+        for c in (missing, failed)
+    )
+    axes = {"head": {"gap": "gap", "isice": "isice"}}
+    write_manifest(Manifest("t", "T", "", axes=axes, cells=cells), tmp_path)
     results = load_results(tmp_path)
     assert results.title == "T"
     assert result_table(results).rows == [

@@ -96,11 +96,11 @@ def write_manifest(manifest: Manifest, folder: Path) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a folder of runs, or None if there is none."""
+    """The manifest of a folder of runs, or None if there is none that this version can read."""
     path = folder / FILE
-    if not path.is_file():
+    content = _tuples(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    if content.keys() != {f.name for f in fields(Manifest)}:
         return None
-    content = _tuples(json.loads(path.read_text(encoding="utf-8")))
     content["metrics"] = tuple(Metric(**metric) for metric in content["metrics"])
     content["aggregates"] = tuple(Aggregate(**aggregate) for aggregate in content["aggregates"])
     content["cells"] = tuple(Entry(**cell) for cell in content["cells"])

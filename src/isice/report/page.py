@@ -1,4 +1,4 @@
-"""The report of a folder of runs: ``report.md`` and a self-contained ``report.html``."""
+"""The report of a folder of runs: ``report.md``, ``report.tex`` and a self-contained ``report.html``."""
 
 import base64
 from pathlib import Path
@@ -6,25 +6,58 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from .plots import draw_all
-from .tables import Results, flatten, load_results, result_table
+from ..experiments.axes import flatten
+from ..experiments.manifest import Manifest
+from .comparison import Comparison, Limits, compare
+from .pictures import draw_all, explained
+from .tables import Results, Table, load_results, result_table
 
 _FIGURES = "figures"
 
 
-def write_report(folder: str | Path) -> dict[str, Path]:
-    """Writes ``report.md``, ``report.html`` and the pictures into ``folder``, from the records found there.
+def write_report(folder: str | Path, manifest: Manifest | None = None, limits: Limits | None = None) -> dict[str, Path]:
+    """Writes ``report.md``, ``report.tex``, ``report.html`` and the pictures into ``folder``, from records alone.
+
+    Args:
+        folder: A folder of runs, or of one run.
+        manifest: The experiment; by default what the folder's own ``experiment.json`` says.
+        limits: Values (axis → values) to which the tables are limited.
 
     Returns:
-        The paths, by ``"markdown"`` and ``"html"``.
+        The paths, by ``"markdown"``, ``"latex"`` and ``"html"``.
     """
     folder = Path(folder)
-    results = load_results(folder)
+    results = load_results(folder, manifest)
+    folder.mkdir(parents=True, exist_ok=True)
     pictures = draw_all(results, folder / _FIGURES)
-    markdown, html = folder / "report.md", folder / "report.html"
-    markdown.write_text(_markdown(results, pictures), encoding="utf-8")
-    html.write_text(_html(results, pictures, folder / _FIGURES), encoding="utf-8")
-    return {"markdown": markdown, "html": html}
+    compared = comparisons(results, limits)
+    texts = {
+        "markdown": ("report.md", _markdown(results, compared, pictures)),
+        "latex": ("report.tex", _latex(results, compared)),
+        "html": ("report.html", _html(results, compared, pictures, folder)),
+    }
+    for name, text in texts.values():
+        (folder / name).write_text(text, encoding="utf-8")
+    return {kind: folder / name for kind, (name, _) in texts.items()}
+
+
+def comparisons(results: Results, limits: Limits | None = None) -> list[Comparison]:
+    """The tables of an experiment with printed numbers, or of measurements; none for plain training runs."""
+    manifest = results.manifest
+    if manifest is None or (manifest.printed is None and manifest.kind == "train"):
+        return []
+    return compare(manifest, results.records, limits)
+
+
+def run_table(results: Results) -> Table | None:
+    """The table of training runs; None if there are none to show."""
+    trained = results.manifest is None or results.manifest.kind == "train"
+    table = result_table(results) if trained and _comparable(results) else None
+    return table if table is not None and table.rows else None
+
+
+def _comparable(results: Results) -> bool:
+    return all(record.get("kind", "train") == "train" for record in results.records)
 
 
 def environment(results: Results) -> dict[str, str]:
@@ -42,6 +75,8 @@ def environment(results: Results) -> dict[str, str]:
 def settings(results: Results) -> dict[str, Any]:
     """The settings that all runs share."""
     configs = [flatten(record["config"]) for record in results.records]
+    if not configs:
+        return {}
     shared = {key: value for key, value in configs[0].items() if all(config.get(key) == value for config in configs)}
     return {key: "none" if value is None else value for key, value in shared.items()}
 
@@ -56,35 +91,72 @@ def failures(results: Results) -> list[tuple[str, str]]:
     ]
 
 
-def _markdown(results: Results, pictures: dict[str, str]) -> str:
+def remarks(results: Results) -> list[str]:
+    """What a reader of the numbers has to know: departures from the file, and what can be done next."""
+    manifest = results.manifest
+    if manifest is None:
+        return []
+    changed = [f"Run with other settings than the file's: {', '.join(manifest.changed)}."] if manifest.changed else []
+    return changed + ([manifest.after] if manifest.after else [])
+
+
+def _facts(results: Results) -> dict[str, dict[str, Any]]:
+    facts = {"Settings": settings(results), "Environment": environment(results)}
+    return {title: entries for title, entries in facts.items() if entries}
+
+
+def _markdown(results: Results, compared: list[Comparison], pictures: dict[str, str]) -> str:
     parts = [f"# {results.title}\n"]
     parts += [f"{results.description}\n"] if results.description else []
-    parts.append(result_table(results).to_markdown())
+    parts += [f"{remark}\n" for remark in remarks(results)]
+    for comparison in compared:
+        parts.append(f"## {comparison.title}\n\n{comparison.to_table().to_markdown()}")
+        parts += [f"{note}\n" for note in comparison.notes]
+    table = run_table(results)
+    parts += [table.to_markdown()] if table is not None else []
     parts += [f"**Failed:** {label}: `{message}`\n" for label, message in failures(results)]
     parts += [f"![{stem}]({_FIGURES}/{stem}.png)\n\n*{caption}*\n" for stem, caption in pictures.items()]
-    for title, facts in {"Settings": settings(results), "Environment": environment(results)}.items():
+    for title, facts in _facts(results).items():
         parts.append(f"## {title}\n\n" + "".join(f"- {name}: {value}\n" for name, value in facts.items()))
     return "\n".join(parts)
 
 
-def _html(results: Results, pictures: dict[str, str], figures: Path) -> str:
+def _latex(results: Results, compared: list[Comparison]) -> str:
+    table = run_table(results)
+    parts = [comparison.to_table().to_latex(_caption(results, comparison)) for comparison in compared]
+    parts += [table.to_latex(results.title)] if table is not None else []
+    return "\n".join(parts)
+
+
+def _caption(results: Results, comparison: Comparison) -> str:
+    return " ".join([f"{results.title}. {comparison.title}.", *comparison.notes])
+
+
+def _html(results: Results, compared: list[Comparison], pictures: dict[str, str], folder: Path) -> str:
     loader = PackageLoader("isice.report", ".")
     template = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    shown = [
+        (stem, caption, folder / _FIGURES / f"{stem}.png", folder / _FIGURES / f"{stem}-dark.png")
+        for stem, caption in pictures.items()
+    ]
+    shown += [("heat map", f"Heat maps: {light.stem}", light, dark) for light, dark in explained(folder)]
     return template.get_template("page.html.jinja").render(
         title=results.title,
         description=results.description,
-        table=result_table(results),
+        remarks=remarks(results),
+        comparisons=compared,
+        table=run_table(results),
         failures=failures(results),
         pictures=[
             {
-                "name": stem,
+                "name": name,
                 "caption": caption,
-                "light": _data_uri(figures / f"{stem}.png"),
-                "dark": _data_uri(figures / f"{stem}-dark.png"),
+                "light": _data_uri(light),
+                "dark": _data_uri(dark if dark.is_file() else light),
             }
-            for stem, caption in pictures.items()
+            for name, caption, light, dark in shown
         ],
-        facts={"Settings": settings(results), "Environment": environment(results)},
+        facts=_facts(results),
     )
 
 

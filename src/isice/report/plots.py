@@ -1,13 +1,10 @@
 """The pictures of a report, drawn from records and plain arrays, for light and for dark pages."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -19,30 +16,8 @@ THEMES = {
     "dark": {"paper": "#161b22", "ink": "#e6edf3", "faint": "#373e47"},
 }
 # Okabe and Ito's colours, told apart by colour-blind readers too; black is left out, it is no colour on dark pages.
+MOST_DOTS, MOST_CURVES = 40, 14
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#b5a800")
-
-
-def draw_all(results: Results, folder: Path) -> dict[str, str]:
-    """Draws every picture for which there are data into ``folder``; returns file stem → caption.
-
-    Each picture is written as ``stem.png`` for light pages and ``stem-dark.png`` for dark ones.
-    """
-    pictures: dict[str, tuple[Callable[[Results], Figure | None], str]] = {
-        "accuracy": (accuracy_figure, _accuracy_caption(results)),
-        "curves": (curves_figure, "Training loss and accuracy by epoch; means over seeds. Dashed: training accuracy."),
-        "descriptors": (
-            descriptors_figure,
-            "What each head hands to its classifier: the mean over test images of each class, minus the mean over all "
-            "classes, each row on its own scale (red above, blue below). A matrix for the second-order heads, a row of "
-            "channel means for average pooling. Channels are sorted by the class that moves them most, head by head.",
-        ),
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = {}
-    for stem, (draw, caption) in pictures.items():
-        if all(_save(draw, results, folder, stem, theme) for theme in THEMES):
-            drawn[stem] = caption
-    return drawn
 
 
 def style(theme: str = "light") -> dict[str, Any]:
@@ -64,25 +39,21 @@ def style(theme: str = "light") -> dict[str, Any]:
     }
 
 
-def _save(draw: Callable[[Results], Figure | None], results: Results, folder: Path, stem: str, theme: str) -> bool:
-    look: Any = style(theme)
-    with mpl.rc_context(look):
-        figure = draw(results)
-        if figure is None:
-            return False
-        FigureCanvasAgg(figure).print_png(folder / f"{stem}{'' if theme == 'light' else '-dark'}.png")
-    return True
-
-
 def colour_of(index: int) -> str:
     """The colour of the configuration at ``index``, the same in every picture."""
     return _COLOURS[index % len(_COLOURS)]
 
 
+def _trained(results: Results) -> list[tuple[int, Group]]:
+    """The configurations with a trained network, numbered."""
+    groups = [group for group in results.groups if any("accuracy" in record for record in group.finished)]
+    return list(enumerate(groups))
+
+
 def accuracy_figure(results: Results) -> Figure | None:
-    """A dot per configuration with its uncertainty."""
-    groups = [(index, group) for index, group in enumerate(results.groups) if group.finished]
-    if not groups:
+    """A dot per configuration with its uncertainty; None with none, or with more than fit."""
+    groups = _trained(results)
+    if not groups or len(groups) > MOST_DOTS:
         return None
     figure = Figure(figsize=(7.2, 0.9 + 0.45 * len(groups)), dpi=160)
     axes = figure.subplots()
@@ -111,11 +82,13 @@ def _interval(group: Group) -> tuple[float, float, float]:
     return mean, 100 * low, 100 * high
 
 
-def _accuracy_caption(results: Results) -> str:
-    done = [record for record in results.records if record["status"] == "finished"]
+def accuracy_caption(results: Results) -> str:
+    """What the bars of :func:`accuracy_figure` are."""
+    done = [record for _, group in _trained(results) for record in group.finished]
     if not done:
         return ""
-    images = f"{done[0]['images']['test']:,} test images"
+    counts = {record["images"]["test"] for record in done}
+    images = f"{counts.pop():,} test images" if len(counts) == 1 else "the test images"
     if all(len(group.finished) <= 1 for group in results.groups):
         return (
             f"Accuracy on {images}, one seed. Bars: 95 % sampling interval; overlapping bars mean no clear difference."
@@ -124,9 +97,9 @@ def _accuracy_caption(results: Results) -> str:
 
 
 def curves_figure(results: Results) -> Figure | None:
-    """Training loss, and training and validation accuracy, by epoch."""
-    groups = [(index, group) for index, group in enumerate(results.groups) if group.finished]
-    if not groups:
+    """Training loss, and training and validation accuracy, by epoch; None with none, or more than can be told apart."""
+    groups = _trained(results)
+    if not groups or len(groups) > MOST_CURVES:
         return None
     figure = Figure(figsize=(9.0, 3.6), dpi=160)
     left, right = figure.subplots(1, 2)

@@ -1,6 +1,5 @@
 """Records → rows: one row per configuration, mean ± standard deviation over its seeds, "—" where there is no record."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,13 +9,16 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 
-from ..experiments.records import Record, read_records
+from ..experiments.axes import flatten
+from ..experiments.manifest import Manifest, read_manifest
+from ..experiments.records import Record, family_of_record, find_records, read_records
 from ..metrics import mean_std
+from .latex import to_latex
 
 MISSING = "—"
 # Settings that tell runs of one configuration apart, or say where they computed: never a column.
 _NOT_AXES = ("seed", "device", "threads", "data.root", "data.workers")
-_AXIS_TITLES = {"model.pooling": "head", "model.backbone": "backbone", "data.name": "data"}
+AXIS_TITLES = {"model.pooling": "head", "model.backbone": "backbone", "data.name": "data"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Results:
     description: str
     axes: tuple[str, ...]
     groups: list[Group]
+    manifest: Manifest | None = None
 
     @property
     def records(self) -> list[Record]:
@@ -67,6 +70,10 @@ class Table:
         lines = [self.columns, rule, *self.rows]
         return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
 
+    def to_latex(self, caption: str = "") -> str:
+        """The table for LaTeX, with the rules of ``booktabs``."""
+        return to_latex(self.columns, self.rows, self.n_text, caption)
+
     def to_rich(self) -> RichTable:
         """The table for a terminal."""
         table = RichTable(header_style="bold", box=SIMPLE_HEAD)
@@ -77,42 +84,68 @@ class Table:
         return table
 
 
-def load_results(folder: str | Path) -> Results:
-    """Reads the records under ``folder``, and the experiment's own list of runs where it is there."""
+def load_results(folder: str | Path, manifest: Manifest | None = None) -> Results:
+    """Reads the records of a folder of runs, or of one run.
+
+    Args:
+        folder: The folder.
+        manifest: The experiment; by default what its own ``experiment.json`` says. Without one, the records found are
+            all there is.
+    """
     folder = Path(folder)
+    manifest = manifest or (read_manifest(folder) if folder.is_dir() else None)
+    if manifest is None or not manifest.cells:
+        return _loose_results(folder, manifest)
+    return _planned_results(manifest, find_records(folder / manifest.pool))
+
+
+def _planned_results(manifest: Manifest, records: list[Record]) -> Results:
+    """One group per place of the experiment; a run that it does not list is left out, another seed is not."""
+    by_family: dict[str | None, list[Record]] = {}
+    for record in records:
+        by_family.setdefault(family_of_record(record), []).append(record)
+    axes = [axis for axis, values in manifest.axes.items() if axis in manifest.cells[0].at and len(values) > 1]
+    families: dict[tuple[str, ...], dict[str, None]] = {}
+    expected: dict[tuple[str, ...], int] = {}
+    for cell in manifest.cells:
+        key = tuple(manifest.axes[axis][cell.at[axis]] for axis in axes) or (cell.label.rsplit(" seed ", 1)[0],)
+        families.setdefault(key, {})[cell.family] = None
+        expected[key] = expected.get(key, 0) + 1
+    groups = [
+        Group(key, [record for family in own for record in by_family.get(family, ())], expected[key])
+        for key, own in families.items()
+    ]
+    return Results(manifest.title, manifest.description, tuple(axes) or ("model.pooling",), groups, manifest)
+
+
+def _loose_results(folder: Path, manifest: Manifest | None) -> Results:
+    """One group per configuration found, named by the settings in which they differ."""
     records = read_records(folder)
-    manifest_path = folder / "experiment.json"
-    manifest = json.loads(manifest_path.read_text(encoding="utf-8")) if manifest_path.is_file() else {}
-    # A run that the experiment no longer lists is left out; without a list, the records are the list.
-    cells = manifest.get("cells") or [{"hash": record["hash"], "config": record["config"]} for record in records]
-    by_hash = {record["hash"]: record for record in records}
-    configs = {cell["hash"]: flatten(cell["config"]) for cell in cells}
+    configs = {record["hash"]: flatten(record["config"]) for record in records}
     axes = _axes(list(configs.values()))
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for key, config in configs.items():
-        groups.setdefault(tuple(str(config.get(axis)) for axis in axes), []).append(key)
-    return Results(
-        title=manifest.get("title", folder.name),
-        description=manifest.get("description", ""),
-        axes=tuple(axes),
-        groups=[
-            Group(labels, [by_hash[key] for key in keys if key in by_hash], len(keys))
-            for labels, keys in groups.items()
-        ],
-    )
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in records:
+        groups.setdefault(tuple(str(configs[record["hash"]].get(axis)) for axis in axes), []).append(record)
+    found = [Group(labels, members, len(members)) for labels, members in groups.items()]
+    return Results(folder.resolve().name, "", tuple(axes), found, manifest)
 
 
 def result_table(results: Results) -> Table:
-    """Test and validation accuracy, training time and parameters of every configuration."""
-    titles = [_AXIS_TITLES.get(axis, axis) for axis in results.axes]
+    """Test and validation accuracy, training time and parameters of every configuration that is not a measurement.
+
+    Beside a printed table, which shows what is missing, it has only configurations with records.
+    """
+    titles = [AXIS_TITLES.get(axis, axis) for axis in results.axes]
     numbers = ("test %", "val %", "seeds", "training s", "parameters")
-    rows = [(*group.labels, *_numbers(group)) for group in results.groups]
+    compared = results.manifest is not None and results.manifest.printed is not None
+    groups = [group for group in results.groups if group.records or not compared]
+    rows = [(*group.labels, *_numbers(group)) for group in groups]
     return Table((*titles, *numbers), rows, n_text=len(titles))
 
 
 def _numbers(group: Group) -> tuple[str, ...]:
     done = group.finished
-    seeds = f"{len(done)}" if len(done) == group.expected else f"{len(done)} of {group.expected}"
+    seeds = f"{len(done)}" if len(done) >= group.expected else f"{len(done)} of {group.expected}"
     if not done:
         failed = "failed" if group.records else MISSING
         return (failed, MISSING, seeds, MISSING, MISSING)
@@ -136,19 +169,6 @@ def plus_minus(values: Sequence[float], digits: int) -> str:
         return MISSING
     mean, std, _ = mean_std(values)
     return f"{mean:.{digits}f}" if math.isnan(std) else f"{mean:.{digits}f} ± {std:.{digits}f}"
-
-
-def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as dotted keys.
-
-    Example:
-        >>> flatten({"optim": {"lr": 0.1}, "seed": 0})
-        {'optim.lr': 0.1, 'seed': 0}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
 
 
 def _axes(configs: list[dict[str, Any]]) -> list[str]:

@@ -1,0 +1,61 @@
+"""The confusion matrices of trained networks, from the evaluations beside their records."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from .evaluations import confused_pairs, confusion_matrix, evaluation_of
+from .tables import Results
+
+MOST = 6
+
+
+def confusion_figure(results: Results) -> Figure | None:
+    """A matrix per configuration, rows in percent of the true class; None if nothing was evaluated."""
+    found = [
+        (group.label, evaluation)
+        for group in results.groups
+        if (evaluation := next(filter(None, map(evaluation_of, group.finished)), None)) is not None
+    ][:MOST]
+    if not found:
+        return None
+    columns = min(len(found), 3)
+    lines = -(-len(found) // columns)
+    figure = Figure(figsize=(3.6 * columns + 0.6, 3.4 * lines + 0.2), dpi=160)
+    grid = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes in grid[len(found) :]:
+        axes.axis("off")
+    for axes, (label, evaluation) in zip(grid, found, strict=False):
+        matrix = confusion_matrix(evaluation)
+        percent = 100 * matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+        _draw(axes, percent, [str(name) for name in evaluation["classes"]])
+        axes.set_title(f"{label}: {100 * evaluation['top1']:.1f} %")
+    grid[0].set_ylabel("true class")
+    return figure
+
+
+def _draw(axes: Axes, percent: np.ndarray, classes: list[str]) -> None:
+    axes.imshow(percent, cmap="Blues", vmin=0, vmax=100, interpolation="nearest", aspect="equal")
+    axes.grid(visible=False)
+    axes.set_xlabel("predicted class")
+    if len(classes) > 20:
+        axes.set(xticks=[], yticks=[])
+        return
+    axes.set_xticks(range(len(classes)), classes, rotation=90 if max(map(len, classes)) > 2 else 0, fontsize=8)
+    axes.set_yticks(range(len(classes)), classes, fontsize=8)
+    if len(classes) <= 12:
+        for i, j in zip(*np.nonzero(percent >= 0.5), strict=True):
+            colour = "white" if percent[i, j] > 55 else "#1f2328"
+            axes.text(j, i, f"{percent[i, j]:.0f}", ha="center", va="center", fontsize=7, color=colour)
+
+
+def confusion_caption(results: Results) -> str:
+    """What the picture shows, and which classes are taken for each other most often."""
+    text = "Confusion on the test part, in percent of the true class"
+    for group in results.groups:
+        for evaluation in filter(None, map(evaluation_of, group.finished)):
+            pairs = confused_pairs(evaluation, 3)
+            if pairs:
+                worst = ", ".join(f"{true} taken for {predicted} ({count})" for true, predicted, count in pairs)
+                return f"{text}. Most frequent mistakes of {group.label}: {worst}."
+    return f"{text}."
