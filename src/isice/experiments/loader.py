@@ -189,7 +189,7 @@ def _build(name: str, about: Mapping[str, Any], content: Mapping[str, Any]) -> E
         _check_keys(exception, _EXCEPTION, f"{name}: exceptions.")
         for axis, value in exception["at"].items():
             check_choice(name, f"exceptions.at.{axis}", value, sorted(words.get(axis, set())))
-    plot = dict(content.get("plot", {}))
+    plot = {key: tuple(value) if isinstance(value, list) else value for key, value in content.get("plot", {}).items()}
     _check_keys(plot, _PLOT, f"{name}: plot.")
     return Experiment(
         name=name,
@@ -210,6 +210,11 @@ def _build(name: str, about: Mapping[str, Any], content: Mapping[str, Any]) -> E
     )
 
 
+def list_recipes() -> list[str]:
+    """The names of the recipes that come with the package."""
+    return sorted(path.stem for path in (_HERE / "recipes").glob("*.toml"))
+
+
 def load_recipe(name_or_path: str | Path) -> RunConfig:
     """Loads a recipe — how to train — by its name in the package (``"small"``) or from a TOML file.
 
@@ -217,8 +222,7 @@ def load_recipe(name_or_path: str | Path) -> RunConfig:
         >>> load_recipe("small").optim.schedule
         'cosine'
     """
-    known = sorted(path.stem for path in (_HERE / "recipes").glob("*.toml"))
-    return load_config(_find(name_or_path, ("recipes",), known, "recipe"))
+    return load_config(_find(name_or_path, ("recipes",), list_recipes(), "recipe"))
 
 
 def _find(name_or_path: str | Path, folders: tuple[str, ...], known: list[str], what: str) -> Path:

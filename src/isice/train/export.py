@@ -105,7 +105,7 @@ def _export(model: nn.Module, shape: tuple[int, int, int]) -> torch.export.Expor
         return torch.export.export(model, (example,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
     except Exception as error:  # the tracer has errors of many kinds, and none says which network it was
         raise ValueError(
-            f"export: expected a network that torch.export can trace, got {model!r}: {_first_line(error)}"
+            f"export: expected a network that torch.export can trace, got one that it cannot: {_first_line(error)}"
         ) from error
 
 

@@ -1,0 +1,8 @@
+"""The command line: parse, call, print. Everything it does can be done from Python too."""
+
+from ._app import app, main
+
+# isort: off
+from . import lists, training, use, experiments, explain, doctor  # help shows the commands in this order
+
+__all__ = ["app", "doctor", "experiments", "explain", "lists", "main", "training", "use"]

@@ -1,0 +1,85 @@
+"""The application that all commands belong to, its entry point, and how it prints.
+
+Imports of torch and of what needs it stay inside the commands, so that help and reports come at once.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from .. import __version__
+
+app = typer.Typer(
+    name="isice",
+    help="Partial-correlation and other second-order representations: layers, models, training and evidence.",
+    epilog="Exit status: 0 done, 1 something failed and the rest is done, 2 wrong input, 130 interrupted. "
+    "ISICE_DEBUG=1 shows tracebacks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+console = Console()
+# Errors of ours, worded for users; anything else is a defect and shows its traceback.
+_USER_ERRORS = (ValueError, TypeError, OSError, FloatingPointError, ImportError)
+
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="a.b=c", help="Override a setting; repeatable.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+Which = Annotated[str, typer.Option("--which", metavar="best|last", help="The reported epoch, or the newest.")]
+
+
+def main() -> None:
+    """The entry point: an error is one line and status 2, Ctrl-C is status 130; ISICE_DEBUG=1 shows tracebacks."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except _USER_ERRORS as error:
+        if os.environ.get("ISICE_DEBUG"):
+            raise
+        text = " ".join(str(error).split()) or type(error).__name__
+        Console(stderr=True).print(f"error: {text}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+
+
+def tell(line: str, style: str | None = None) -> None:
+    """Prints one line as it is, whatever brackets and numbers are in it."""
+    console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """A light table whose last column alone may wrap."""
+    made = Table(box=SIMPLE_HEAD, header_style="bold", title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        made.add_column(column, no_wrap=index < len(columns) - 1, overflow="fold")
+    return made
+
+
+def facts_table(rows: Iterable[tuple[str, object]]) -> Table:
+    """Names and values, two columns without rules."""
+    made = Table(show_header=False, box=None)
+    for name, value in rows:
+        made.add_row(name, str(value))
+    return made
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"isice {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options before the command."""

@@ -1,0 +1,62 @@
+"""``isice doctor``: what this machine has, and what is missing."""
+
+import os
+from importlib.util import find_spec
+
+import typer
+
+from ._app import app, console, facts_table, tell
+
+# Import names of what pyproject.toml asks for; a test keeps both alike.
+REQUIRED = (
+    "torch",
+    "torchvision",
+    "timm",
+    "numpy",
+    "safetensors",
+    "sklearn",
+    "matplotlib",
+    "jinja2",
+    "lightning_fabric",
+    "torchmetrics",
+    "tensorboard",
+    "huggingface_hub",
+    "rich",
+    "typer",
+)
+EXTRAS = {"export": ("onnx", "onnxscript", "onnxruntime")}
+
+
+@app.command()
+def doctor() -> None:
+    """Show versions, device, threads, backends and optional extras, and what is missing.
+
+    Exit status 1 if something that the package needs is missing; a missing extra is only told.
+    """
+    import torch
+
+    from ..train.record import commit, hardware, versions
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    facts = {**versions(), "commit": commit() or "not a checkout", **hardware(device)}
+    facts["triton"] = _triton(device.type)
+    facts["weights cache"] = os.environ.get("HF_HOME", "default of huggingface_hub")
+    facts |= {f"extra {name}": _extra(name, packages) for name, packages in EXTRAS.items()}
+    console.print(facts_table(facts.items()))
+    missing = [name for name in REQUIRED if find_spec(name) is None]
+    for name in missing:
+        tell(f"missing: {name}; reinstall with pip install isice", style="yellow")
+    if missing:
+        raise typer.Exit(1)
+    tell("Nothing is missing.", style="green")
+
+
+def _extra(name: str, packages: tuple[str, ...]) -> str:
+    missing = [package for package in packages if find_spec(package) is None]
+    return f"without {', '.join(missing)}: pip install 'isice[{name}]'" if missing else "installed"
+
+
+def _triton(device: str) -> str:
+    if find_spec("triton") is None:
+        return "not installed: the torch backend is used"
+    return "available" if device == "cuda" else "installed, but without a GPU the torch backend is used"

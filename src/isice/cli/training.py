@@ -1,0 +1,71 @@
+"""``isice train``: one run from a recipe to a record."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ._app import Settings, app
+from .experiments import show_report
+
+
+@app.command()
+def train(
+    model: Annotated[str | None, typer.Option("--model", help="Backbone. [default: the recipe's]")] = None,
+    pooling: Annotated[
+        str | None, typer.Option("--pooling", help='Head, such as "isice(n_iter=5)". [default: the recipe\'s]')
+    ] = None,
+    data: Annotated[str | None, typer.Option("--data", help="Dataset. [default: the recipe's]")] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option("--recipe", metavar="NAME|FILE", help="Recipe of the package, or a TOML file. [default: small]"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder. [default: runs/train/POOLING-HASH]")] = None,
+    resume: Annotated[
+        bool | None,
+        typer.Option(
+            "--resume/--no-resume",
+            help="Go on from the last checkpoint, which must be there; or start anew. [default: go on if there is one]",
+            show_default=False,
+        ),
+    ] = None,
+    settings: Settings = None,
+) -> None:
+    """Train one network and write its record and report. Stopped at any moment, the same command goes on.
+
+    Examples:
+
+    - `isice train --pooling isqrt_cov --data digits`
+
+    - `isice train --recipe paper_cnn --data cub200 --set data.root=CUB_200_2011 --set data.batch_size=32`
+
+    - `isice train --resume --out runs/train/isice-0123456789ab`: the settings are those of the run
+    """
+    from .._specs import parse_spec
+    from ..config import config_hash
+    from ..train import train_run
+    from ..train.launch import is_main_process
+
+    config = _config(model, pooling, data, _recipe(recipe, out, resume), settings or [])
+    name = f"{parse_spec(config.model.pooling)[0]}-{config_hash(config)}"
+    folder = out or Path("runs") / "train" / name
+    train_run(config, folder, resume={None: "auto", True: "must", False: "never"}[resume])
+    if is_main_process():
+        show_report(folder)
+
+
+def _recipe(recipe: str | None, out: Path | None, resume: bool | None) -> str:
+    """The recipe asked for, the config of the run to resume, or the small one."""
+    own = None if out is None else out / "config.toml"
+    if recipe is None and resume and own is not None and own.is_file():
+        return str(own)
+    return recipe or "small"
+
+
+def _config(model: str | None, pooling: str | None, data: str | None, recipe: str, settings: list[str]) -> Any:
+    from ..config import override
+    from ..experiments.loader import load_recipe
+
+    shortcuts = {"model.backbone": model, "model.pooling": pooling, "data.name": data}
+    assignments = [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
+    return override(load_recipe(recipe), [*assignments, *settings])

@@ -1,0 +1,168 @@
+"""``isice eval``, ``predict``, ``export`` and ``push``: what a trained network is for."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import track
+
+from ._app import Run, Settings, Which, app, console, facts_table, table, tell
+
+Flip = Annotated[bool, typer.Option("--flip", help="Average over each image and its mirror image.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command("eval")
+def eval_(
+    run: Run,
+    split: Annotated[str, typer.Option("--split", metavar="test|val|train", help="The part of the data.")] = "test",
+    which: Which = "best",
+    flip: Flip = False,
+    settings: Settings = None,
+    as_json: Json = False,
+) -> None:
+    """Evaluate a run: top-1, top-5, per-class accuracy, confusions, calibration. Adds to RUN/evaluation.json.
+
+    Examples:
+
+    - `isice eval runs/train/isice-0123456789ab`
+
+    - `isice eval RUN --split val --flip --set data.root=elsewhere --set device=cpu`
+    """
+    from ..train.evaluation import evaluate_run
+
+    evaluation = evaluate_run(run, split=split, which=which, flip=flip, settings=settings or (), track=_progress)
+    if as_json:
+        typer.echo(json.dumps(evaluation.to_dict(), ensure_ascii=False))
+        return
+    _show_evaluation(evaluation)
+    tell(f"wrote {run / 'evaluation.json'}")
+
+
+@app.command()
+def predict(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="The folder of a run, hf-hub:owner/name or local-dir:PATH.")
+    ],
+    images: Annotated[list[str], typer.Argument(metavar="IMAGES...", help="Files, patterns and folders.")],
+    topk: Annotated[int, typer.Option("--topk", help="Classes to name per image.")] = 3,
+    which: Which = "best",
+    flip: Flip = False,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda:0 …")] = "auto",
+    batch_size: Annotated[int, typer.Option("--batch-size", help="Images at once.")] = 32,
+    as_json: Json = False,
+) -> None:
+    """Predict the classes of image files. Exit status 1 if some could not be read; the others are done.
+
+    Examples:
+
+    - `isice predict RUN photo.jpg "more/*.png" folder`
+
+    - `isice predict RUN folder --topk 1 --json > predictions.json`
+    """
+    from ..train.prediction import find_images, load_predictor
+
+    files = find_images(images)
+    predictor = load_predictor(run, which, device)
+    found = list(predictor.predict(files, topk=topk, flip=flip, batch_size=batch_size))
+    if as_json:
+        typer.echo(json.dumps([one.to_dict() for one in found], indent=1, ensure_ascii=False))
+    else:
+        made = table("image", "prediction")
+        made.columns[0].no_wrap = False
+        for one in found:
+            classes = "  ".join(f"{name} {probability:.1%}" for name, probability in one.classes)
+            made.add_row(one.image, classes if one.error is None else f"error: {one.error}")
+        console.print(made, markup=False, highlight=False)
+    bad = [one for one in found if one.error is not None]
+    for one in bad:
+        typer.echo(f"error: {one.image}: {one.error}", err=True)
+    if bad:
+        raise typer.Exit(1)
+
+
+@app.command()
+def export(
+    run: Run,
+    format: Annotated[str, typer.Option("--format", metavar="onnx|torch", help="ONNX, or a torch.export program.")] = (
+        "onnx"
+    ),
+    out: Annotated[Path | None, typer.Option("--out", help="File. [default: RUN/model.onnx or RUN/model.pt2]")] = None,
+    which: Which = "best",
+) -> None:
+    """Export a network for any batch size, and check the file against it on random images.
+
+    Examples:
+
+    - `isice export RUN`
+
+    - `isice export RUN --format torch --out birds.pt2`
+    """
+    from ..train.export import export_run
+
+    exported = export_run(run, format, out, which=which)
+    tell(f"{exported.images} random images: logits differ by at most {exported.difference:.1e} of the largest")
+    tell(f"wrote {exported.path}")
+
+
+@app.command()
+def push(
+    run: Run,
+    repo: Annotated[
+        str, typer.Argument(metavar="REPO", help="owner/name on the Hugging Face Hub, or ./FOLDER to only write it.")
+    ],
+    which: Which = "best",
+    private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
+) -> None:
+    """Share a network: weights, config, and a card with what the record says.
+
+    Log in first with `hf auth login`. Examples:
+
+    - `isice push RUN owner/birds`, then `isice.create_model("hf-hub:owner/birds")`
+
+    - `isice push RUN ./birds`, then `isice.create_model("./birds")`
+    """
+    from ..train.sharing import share_run
+
+    tell(f"wrote {share_run(run, repo, which=which, private=private)}")
+
+
+def _progress(batches: Iterable[Any]) -> Iterable[Any]:
+    from rich.console import Console
+
+    return track(batches, description="evaluating", console=Console(stderr=True), transient=True)
+
+
+def _show_evaluation(evaluation: Any, most: int = 5) -> None:
+    facts, scores, classes = evaluation.to_dict(), evaluation.scores, evaluation.classes
+    low, high = facts["top1_interval"]
+    flipped = ", averaged over mirror images" if facts["flip"] else ""
+    console.print(
+        facts_table(
+            [
+                ("part", f"{facts['split']}, {scores.images:,} images, weights of epoch {facts['epoch']}{flipped}"),
+                ("top-1 accuracy", f"{scores.top1:.2%}  (95 % interval {low:.1%} to {high:.1%})"),
+                ("top-5 accuracy", "fewer than five classes" if scores.top5 is None else f"{scores.top5:.2%}"),
+                ("calibration error", f"{scores.ece:.4f}"),
+            ]
+        ),
+        highlight=False,
+    )
+    known = sorted((rate, name) for name, rate in zip(classes, scores.per_class, strict=True) if rate is not None)
+    chosen = known if len(known) <= 2 * most else [*known[:most], *known[-most:]]
+    title = (
+        "Classes, worst first"
+        if len(known) <= 2 * most
+        else f"The {most} worst and {most} best of {len(known)} classes"
+    )
+    made = table("accuracy", "class", title=title)
+    for rate, name in chosen:
+        made.add_row(f"{rate:.1%}", name)
+    console.print(made)
+    mistakes = table("count", "true → predicted", title="Most frequent mistakes")
+    for true, predicted, count in scores.confused_pairs(most):
+        mistakes.add_row(str(count), f"{classes[true]} → {classes[predicted]}")
+    if mistakes.row_count:
+        console.print(mistakes)

@@ -1,0 +1,80 @@
+"""Sharing the network of a run: on the Hugging Face Hub, or as the same files in a folder."""
+
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.errors import HFValidationError
+
+from ..config import config_hash, to_dict
+from ..models import Network
+from ..models.hub import LOCAL, local_folder
+from .checkpoint import Trained
+from .prediction import input_facts, load_run
+
+
+def share_run(folder: str | Path, repo: str, *, which: str = "best", private: bool = False) -> str:
+    """Shares the network of a run with a card that says what its record says.
+
+    Args:
+        folder: The run folder.
+        repo: ``"owner/name"`` on the Hub; or a folder to write to, as ``"./folder"``, ``"/folder"`` or
+            ``"local-dir:folder"``.
+        which: The checkpoint, ``"best"`` or ``"last"``.
+        private: Make the repository private, if it is new.
+
+    Returns:
+        The address of the commit, or the folder.
+    """
+    trained = load_run(folder, which)
+    if not isinstance(trained.model, Network):
+        raise TypeError(f"push: expected a Network in {str(folder)!r}, got {type(trained.model).__name__}.")
+    trained.model.about = {
+        "classes": list(trained.classes),
+        "input": input_facts(trained.config.data),
+        "training": training_facts(trained),
+    }
+    place = local_folder(repo)
+    if place is not None:
+        (place / "README.md").unlink(missing_ok=True)  # a card of earlier weights would tell another story
+        trained.model.save_pretrained(place, model_card_kwargs={"source": f"{LOCAL}{place}"})
+        return str(place)
+    return _push(trained.model, repo, private)
+
+
+def training_facts(trained: Trained) -> dict[str, Any]:
+    """What is known about the weights. Paths are left out: they are nobody else's business."""
+    record, config = trained.record, to_dict(trained.config)
+    config["data"]["root"] = config["model"]["checkpoint_path"] = None
+    reported = record.get("reported_epoch", {})
+    # The record's accuracy is that of the reported epoch; other weights have none.
+    accuracy = record.get("accuracy", {}) if reported.get("epoch") == trained.epoch else {}
+    hardware = record.get("hardware", {})
+    return {
+        "data": trained.config.data.name,
+        "images": record.get("images", {}),
+        "accuracy": accuracy,
+        "epoch": trained.epoch,
+        "chosen_on": reported.get("chosen_on"),
+        "seed": trained.config.seed,
+        "precision": trained.config.precision,
+        "hardware": hardware.get("gpu", hardware.get("cpu")),
+        "commit": record.get("commit"),
+        "versions": record.get("versions", {}),
+        "hash": config_hash(trained.config),
+        "config": config,
+    }
+
+
+def _push(model: Network, repo: str, private: bool) -> str:
+    try:
+        return str(model.push_to_hub(repo, private=private or None, model_card_kwargs={"source": f"hf-hub:{repo}"}))
+    except HFValidationError:
+        raise ValueError(
+            f"push: expected a repository like owner/name, got {repo!r}; write ./{repo} to save to a folder."
+        ) from None
+    except OSError as error:
+        raise OSError(
+            f"push: expected to upload to {repo!r}, but the Hub refused or could not be reached "
+            f"({type(error).__name__}: {' '.join(str(error).split())[:300]}); log in with hf auth login, "
+            f"or save to a folder with isice push RUN ./FOLDER."
+        ) from error
