@@ -94,7 +94,7 @@ def _run_process(cell: Cell, folder: Path, job: Job, device: str) -> str | None:
 def _work(job: Job, config: Any, folder: Path, label: str) -> None:
     """The process: everything it prints goes to the log of the run."""
     with (
-        (folder / LOG_FILE).open("a", encoding="utf-8") as log,
+        (folder / LOG_FILE).open("a", encoding="utf-8", buffering=1) as log,  # by lines: a killed process keeps them
         contextlib.redirect_stdout(log),
         contextlib.redirect_stderr(log),
     ):

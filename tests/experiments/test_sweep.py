@@ -1,0 +1,41 @@
+"""Several processes: each run in its own, on the device it is given; a killed one costs nothing else."""
+
+import json
+import os
+import signal
+
+from isice.config import config_hash
+from isice.experiments.loader import load_experiment
+from isice.experiments.records import read_records
+from isice.experiments.runner import run_experiment
+
+
+def job(config, folder, label):
+    """Stands for training, in another process: leaves a record, fails for precision, is killed for isice."""
+    print(f"hello from {label}")
+    if config.model.pooling == "isice":
+        os.kill(os.getpid(), signal.SIGKILL)
+    failed = config.model.pooling == "precision"
+    record = {"status": "failed" if failed else "finished", "hash": config_hash(config), "started": "2026"}
+    record |= {"error": "ValueError: it broke"} if failed else {"device": config.device, "process": os.getpid()}
+    (folder / "record.json").write_text(json.dumps(record))
+    if failed:
+        raise ValueError("it broke")
+
+
+def test_a_sweep_on_two_devices(tmp_path):
+    told = []
+    outcome = run_experiment(load_experiment("demo"), tmp_path, job, devices=["cpu:0", "cpu:1"], tell=told.append)
+    assert len(outcome.done) == 2
+    errors = sorted(outcome.failed.values())
+    assert errors[0] == "ValueError: it broke"
+    assert errors[1].startswith("the process ended with status -9; see log.txt")
+    finished = [record for record in read_records(tmp_path) if record["status"] == "finished"]
+    assert {record["device"] for record in finished} <= {"cpu:0", "cpu:1"}
+    assert len({record["process"] for record in finished} | {os.getpid()}) == 3
+    assert len(read_records(tmp_path)) == 4
+    assert sum("started on cpu:" in line for line in told) == 4
+    logs = [path.read_text() for path in tmp_path.glob("*/log.txt")]
+    assert sorted(text.splitlines()[0] for text in logs) == [
+        f"hello from {name}" for name in ("gap", "isice", "isqrt_cov", "precision")
+    ]
