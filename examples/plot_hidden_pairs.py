@@ -43,7 +43,7 @@ def main(out: str) -> None:
         "the planted pairs": truth,
         "correlations above 0.3": np.where(np.abs(correlation) > 0.3, correlation, 0.0),
         "six strongest correlations": strongest(correlation),
-        "six strongest partial": strongest(partial),
+        "six strongest partial correlations": strongest(partial),
     }
     planted = np.triu(truth != 0, 1)
     for name, matrix in graphs.items():
@@ -58,7 +58,7 @@ def main(out: str) -> None:
             ax.set(xlim=(-1.3, 1.3), ylim=(-1.5, 1.3))
             for text in ax.texts:
                 text.set(rotation=0, ha="center", position=1.08 * np.asarray(text.get_position()))
-            ax.set_title(name, loc="center", fontsize=10)
+            ax.set_title(name, loc="center", fontsize=9.5)
             found = f"{(edges & planted).sum()} of {edges.sum()} edges are planted pairs"
             ax.text(0, -1.5, found, ha="center", fontsize=9.5)
         figure.savefig(out)

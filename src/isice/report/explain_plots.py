@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal
 
 import matplotlib as mpl
@@ -115,14 +116,12 @@ def maps_figure(rows: Sequence[MapRow], columns: Sequence[str], *, size: float =
             ax.set_xlabel(row.captions[index] if row.captions else "", fontsize=8.5)
     for ax, title in zip(grid[0], ("image", *columns), strict=True):
         ax.set_title(title, loc="center", fontsize=10)
-    for kind, (cmap, words) in _KEYS.items():
-        members = [ax for tiles, row in zip(grid, rows, strict=True) if row.kind == kind for ax in tiles]
-        if members:
-            bar = figure.colorbar(
-                ScalarMappable(cmap=cmap), ax=members, ticks=(0, 1), shrink=0.75, aspect=25, pad=0.015
-            )
-            bar.ax.set_yticklabels(words, fontsize=8.5)
-            bar.outline.set_visible(False)
+    for kind, members in groupby(zip(rows, grid, strict=True), key=lambda member: member[0].kind):
+        cmap, words = _KEYS[kind]
+        axes = [ax for _, tiles in members for ax in tiles]
+        bar = figure.colorbar(ScalarMappable(cmap=cmap), ax=axes, ticks=(0, 1), shrink=0.75, aspect=25, pad=0.015)
+        bar.ax.set_yticklabels(words, fontsize=8.5)
+        bar.outline.set_visible(False)
     return figure
 
 
