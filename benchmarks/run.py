@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.measure import RESULTS, cost, forward_backward, median_ms, relative_error, write_results
+from benchmarks.measure import RESULTS, cost, forward_backward, median_ms, peak_mib, relative_error, write_results
 from benchmarks.specs import SPECS, Spec, make_input
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,12 +32,14 @@ def measure(name: str, spec: Spec, args: argparse.Namespace) -> dict[str, Any]:
     x = make_input(spec, args.batch, args.channels, args.side, device, args.seed)
     exact, exact_gradient = forward_backward(spec.reference, x.double())
     row: dict[str, Any] = {"name": name, "batch": args.batch, "channels": args.channels, "side": args.side}
+    row["matmul_precision"] = args.matmul_precision
     for label, function in (("op", spec.function), ("reference", spec.reference)):
         value, gradient = forward_backward(function, x)
         row[label] = {
             "forward_ms": median_ms(lambda f=function: f(x), device, args.repeats),
             "forward_backward_ms": median_ms(lambda f=function: forward_backward(f, x), device, args.repeats),
             **cost(function, x),
+            "peak_mib": peak_mib(function, x),
             "error": relative_error(value, exact),
             "gradient_error": relative_error(gradient, exact_gradient),
         }
@@ -75,8 +77,10 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--matmul-precision", default="highest", choices=("highest", "high", "medium"))
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    torch.set_float32_matmul_precision(args.matmul_precision)
     rows, failed = [], []
     for name in args.only:
         print(f"{name}: tests …", flush=True)

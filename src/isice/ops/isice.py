@@ -13,7 +13,9 @@ from torch import Tensor
 
 from .._checks import check_choice, check_int, check_number, check_square
 from ._autograd import first_derivative_only
+from ._dispatch import Backend, use_kernels
 from ._precision import full_precision
+from ._sparse_step import sparse_step, sparse_step_vjp
 from ._trace import add_diagonal, inner, normalize_trace, normalize_trace_vjp
 from .newton_schulz import newton_schulz_reference, newton_schulz_value, newton_schulz_vjp
 
@@ -34,6 +36,7 @@ class ISICEOptions(NamedTuple):
     normalize: str
     first_gradient: str
     alpha: float
+    kernels: bool = False
 
 
 def isice_options(
@@ -80,31 +83,6 @@ def isice_reference(
     return s if normalize == "none" else s / total ** OUTPUT_POWER[normalize]
 
 
-def update(s: Tensor, gradient: Tensor, rate: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
-    """The new S⁺ and S⁻."""
-    plus = torch.relu(torch.relu(s) + rate * (gradient - lam))
-    minus = torch.relu(torch.relu(-s) - rate * (gradient + lam))
-    return plus, minus
-
-
-def _step(s: Tensor, nabla: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor) -> Tensor:
-    """The next S."""
-    plus, minus = update(s, nabla - sigma, rate, lam)
-    return plus - minus
-
-
-def _update_vjp(
-    s: Tensor, gradient: Tensor, rate: Tensor, lam: Tensor, grad: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Cotangents of S, G, ηβ and λ for the cotangent ``grad`` of S⁺ − S⁻."""
-    plus, minus = update(s, gradient, rate, lam)
-    d_plus, d_minus = grad * (plus > 0), grad * (minus > 0)
-    d_s = d_plus * (s > 0) + d_minus * (s < 0)
-    d_rate = inner(d_plus, gradient - lam) + inner(d_minus, gradient + lam)
-    d_lam = rate * (d_minus - d_plus).sum(dim=(-2, -1), keepdim=True)
-    return d_s, rate * (d_plus + d_minus), d_rate, d_lam
-
-
 def _output(s: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor]:
     """S/tr(S)^power, with the trace and where it counts."""
     _, total, alive = normalize_trace(s)
@@ -122,7 +100,7 @@ class _ISICE(torch.autograd.Function):
         for i, beta in enumerate(decay(options.n_iter)):
             nabla = s if i == 0 and options.first_gradient == "printed" else _inverse(s, options)
             inverses.append(nabla)
-            s = _step(s, nabla, sigma, step_size * beta, sparsity)
+            s = sparse_step(s, nabla, sigma, step_size * beta, sparsity, options.kernels)
         ctx.options = options
         ctx.save_for_backward(cov, sparsity, step_size, first, *inverses)
         return _output(s, OUTPUT_POWER[options.normalize])[0]
@@ -136,11 +114,12 @@ class _ISICE(torch.autograd.Function):
 
 
 def _inverse(s: Tensor, options: ISICEOptions) -> Tensor:
-    return newton_schulz_value(add_diagonal(s, options.alpha), options.n_inverse_iter, "inverse")
+    return newton_schulz_value(add_diagonal(s, options.alpha), options.n_inverse_iter, "inverse", options.kernels)
 
 
 def _inverse_vjp(s: Tensor, out: Tensor, grad: Tensor, options: ISICEOptions) -> Tensor:
-    return newton_schulz_vjp(add_diagonal(s, options.alpha), out, grad, options.n_inverse_iter, "inverse")
+    shifted = add_diagonal(s, options.alpha)
+    return newton_schulz_vjp(shifted, out, grad, options.n_inverse_iter, "inverse", options.kernels)
 
 
 def _isice_vjp(
@@ -151,14 +130,16 @@ def _isice_vjp(
     sigma, betas, power = normalized.matrix, decay(options.n_iter), OUTPUT_POWER[options.normalize]
     precisions = [first]
     for beta, nabla in zip(betas, inverses, strict=True):
-        precisions.append(_step(precisions[-1], nabla, sigma, eta * beta, lam))
+        precisions.append(sparse_step(precisions[-1], nabla, sigma, eta * beta, lam, options.kernels))
     grad = 0.5 * (grad + grad.mT)
     out, total, alive = _output(precisions.pop(), power)
     d_s = add_diagonal(grad / total**power, -power * inner(grad, out) * alive / total)
     d_sigma, d_lam, d_eta = torch.zeros_like(cov), torch.zeros_like(lam), torch.zeros_like(eta)
     for i in reversed(range(len(betas))):
         before, nabla = precisions.pop(), inverses[i]
-        d_s, d_gradient, d_rate, d_step_lam = _update_vjp(before, nabla - sigma, eta * betas[i], lam, d_s)
+        d_s, d_gradient, d_rate, d_step_lam = sparse_step_vjp(
+            before, nabla, sigma, eta * betas[i], lam, d_s, options.kernels
+        )
         d_eta, d_lam, d_sigma = d_eta + d_rate * betas[i], d_lam + d_step_lam, d_sigma - d_gradient
         printed = i == 0 and options.first_gradient == "printed"
         d_s = d_s + (d_gradient if printed else _inverse_vjp(before, nabla, d_gradient, options))
@@ -192,6 +173,7 @@ def isice(
     first_gradient: FirstGradient = "inverse",
     alpha: float = 1e-9,
     preset: Literal["paper", "official"] | None = None,
+    backend: Backend | None = None,
 ) -> Tensor:
     """Iterative sparse inverse covariance estimate (paper, Alg. 2).
 
@@ -208,6 +190,7 @@ def isice(
         first_gradient: ∇₁ of the first step: the inverse of S₀ (the evident intent) or S₀ itself, as Alg. 2 prints.
         alpha: α, added to the diagonal before every inverse.
         preset: ``"paper"`` or ``"official"`` sets normalize, first_gradient and n_inverse_iter to that combination.
+        backend: ``"torch"``, ``"triton"``, or ``"auto"`` for the GPU kernels where they apply.
 
     Returns:
         Symmetric matrices (..., D, D). Positive definiteness is not enforced; large step sizes lose it.
@@ -223,5 +206,6 @@ def isice(
         n_inverse_iter = chosen["n_inverse_iter"]
     check_square("isice", cov)
     options = isice_options("isice", n_iter, n_inverse_iter, normalize, first_gradient, alpha)
+    options = options._replace(kernels=use_kernels("isice", backend, cov))
     lam, eta = _per_image("sparsity", sparsity, cov), _per_image("step_size", step_size, cov)
     return _ISICE.apply(cov.reshape(-1, *cov.shape[-2:]), lam, eta, options).reshape(cov.shape)

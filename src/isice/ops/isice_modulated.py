@@ -7,8 +7,9 @@ from torch import Tensor
 
 from .._checks import check_square
 from ._precision import full_precision
+from ._sparse_step import update
 from ._trace import add_diagonal, normalize_trace
-from .isice import OUTPUT_POWER, Normalize, decay, isice_options, update
+from .isice import OUTPUT_POWER, Normalize, decay, isice_options
 from .newton_schulz import newton_schulz_inverse
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_int, check_square
+from ._dispatch import Backend, kernel_precision, use_kernels
 from ._precision import full_precision
 from ._trace import add_diagonal, add_diagonal_, inner, normalize_trace
 
@@ -84,17 +85,37 @@ def _product_derivative(t: Tensor, dt: Tensor, n_iter: int, kind: Kind) -> Tenso
     return d_result
 
 
-def newton_schulz_value(cov: Tensor, n_iter: int, kind: Kind) -> Tensor:
+@torch.library.custom_op("isice::newton_schulz", mutates_args=())
+def _fused(matrices: list[Tensor], n_iter: int, kind: str, precision: str) -> Tensor:
+    """The product of the factors of one matrix (B, D, D), or its derivative when a direction comes with it."""
+    from ..kernels import newton_schulz
+
+    return newton_schulz.run(matrices, n_iter, kind, precision)
+
+
+@_fused.register_fake
+def _(matrices: list[Tensor], n_iter: int, kind: str, precision: str) -> Tensor:
+    return torch.empty_like(matrices[0])
+
+
+def newton_schulz_value(cov: Tensor, n_iter: int, kind: Kind, kernels: bool = False) -> Tensor:
     """The iteration on (B, D, D) without autograd bookkeeping; exactly symmetric output."""
     matrix, scale, _ = normalize_trace(cov)
-    return _symmetric(_product(matrix, n_iter, kind)) * scale ** _TRACE_POWER[kind]
+    product = (
+        _fused([matrix], n_iter, kind, kernel_precision()) if kernels else _symmetric(_product(matrix, n_iter, kind))
+    )
+    return product * scale ** _TRACE_POWER[kind]
 
 
-def newton_schulz_vjp(cov: Tensor, out: Tensor, grad: Tensor, n_iter: int, kind: Kind) -> Tensor:
+def newton_schulz_vjp(cov: Tensor, out: Tensor, grad: Tensor, n_iter: int, kind: Kind, kernels: bool = False) -> Tensor:
     """The cotangent of ``cov`` for the cotangent ``grad`` of ``out = newton_schulz_value(cov)``; symmetric matrices."""
     matrix, scale, alive = normalize_trace(cov)
     power = _TRACE_POWER[kind]
-    inside = _product_derivative(matrix, grad * scale**power, n_iter, kind)
+    direction = grad * scale**power
+    if kernels:
+        inside = _fused([matrix, direction], n_iter, kind, kernel_precision())
+    else:
+        inside = _product_derivative(matrix, direction, n_iter, kind)
     along_trace = (power * inner(grad, out) - inner(inside, matrix)) * alive
     return _symmetric(add_diagonal(inside, along_trace)) / scale
 
@@ -103,43 +124,48 @@ class _NewtonSchulz(torch.autograd.Function):
     """Saves input and output only; the backward pass is made of differentiable operations, so it differentiates too."""
 
     @staticmethod
-    def forward(ctx: Any, cov: Tensor, n_iter: int, kind: Kind) -> Tensor:
-        out = newton_schulz_value(cov, n_iter, kind)
+    def forward(ctx: Any, cov: Tensor, n_iter: int, kind: Kind, kernels: bool) -> Tensor:
+        out = newton_schulz_value(cov, n_iter, kind, kernels)
         ctx.save_for_backward(cov, out)
-        ctx.n_iter, ctx.kind = n_iter, kind
+        ctx.n_iter, ctx.kind, ctx.kernels = n_iter, kind, kernels
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (cov, out), grad = ctx.saved_tensors, _symmetric(grads[0])
+        # Kernels have no derivative of their own: under create_graph=True the operations of PyTorch take their place.
+        kernels = ctx.kernels and (torch.compiler.is_compiling() or not torch.is_grad_enabled())
         with torch.autocast(cov.device.type, enabled=False):
-            return newton_schulz_vjp(cov, out, grad, ctx.n_iter, ctx.kind), None, None
+            return newton_schulz_vjp(cov, out, grad, ctx.n_iter, ctx.kind, kernels), None, None, None
 
 
-def _newton_schulz(cov: Tensor, n_iter: int, kind: Kind) -> Tensor:
-    check_square(f"newton_schulz_{kind}", cov)
-    check_int(f"newton_schulz_{kind}", "n_iter", n_iter, minimum=1)
-    return _NewtonSchulz.apply(cov.reshape(-1, *cov.shape[-2:]), n_iter, kind).reshape(cov.shape)
+def _newton_schulz(cov: Tensor, n_iter: int, kind: Kind, backend: Backend | None) -> Tensor:
+    who = f"newton_schulz_{kind}"
+    check_square(who, cov)
+    check_int(who, "n_iter", n_iter, minimum=1)
+    kernels = use_kernels(who, backend, cov)
+    return _NewtonSchulz.apply(cov.reshape(-1, *cov.shape[-2:]), n_iter, kind, kernels).reshape(cov.shape)
 
 
 @full_precision
-def newton_schulz_sqrt(cov: Tensor, n_iter: int = 5) -> Tensor:
+def newton_schulz_sqrt(cov: Tensor, n_iter: int = 5, *, backend: Backend | None = None) -> Tensor:
     """Matrix square root Σ^½ by Newton–Schulz: √(tr Σ)·Y, the iSQRT-COV representation.
 
     Args:
         cov: Symmetric positive semi-definite matrices (..., D, D). Zero matrices give finite output.
         n_iter: Steps. Small eigenvalues need many: each step multiplies them by at most 1.5.
+        backend: ``"torch"``, ``"triton"``, or ``"auto"`` for the GPU kernels where they apply.
 
     Example:
         >>> newton_schulz_sqrt(4 * torch.eye(2), n_iter=12)
         tensor([[2., 0.],
                 [0., 2.]])
     """
-    return _newton_schulz(cov, n_iter, "sqrt")
+    return _newton_schulz(cov, n_iter, "sqrt", backend)
 
 
 @full_precision
-def newton_schulz_inverse_sqrt(cov: Tensor, n_iter: int = 5) -> Tensor:
+def newton_schulz_inverse_sqrt(cov: Tensor, n_iter: int = 5, *, backend: Backend | None = None) -> Tensor:
     """Inverse square root Σ^-½ by Newton–Schulz: Z/√(tr Σ). Arguments as in :func:`newton_schulz_sqrt`.
 
     Example:
@@ -147,11 +173,11 @@ def newton_schulz_inverse_sqrt(cov: Tensor, n_iter: int = 5) -> Tensor:
         tensor([[0.5000, 0.0000],
                 [0.0000, 0.5000]])
     """
-    return _newton_schulz(cov, n_iter, "inverse_sqrt")
+    return _newton_schulz(cov, n_iter, "inverse_sqrt", backend)
 
 
 @full_precision
-def newton_schulz_inverse(cov: Tensor, n_iter: int = 7) -> Tensor:
+def newton_schulz_inverse(cov: Tensor, n_iter: int = 7, *, backend: Backend | None = None) -> Tensor:
     """Inverse Σ⁻¹ by Newton–Schulz: ZZᵀ/tr Σ (paper, Alg. 1).
 
     The iteration stops early on purpose: eigenvalues of the result are capped at 2.25ⁿ/tr Σ, which regularises a
@@ -160,10 +186,11 @@ def newton_schulz_inverse(cov: Tensor, n_iter: int = 7) -> Tensor:
     Args:
         cov: Symmetric positive semi-definite matrices (..., D, D). Zero matrices give finite output.
         n_iter: Steps.
+        backend: As in :func:`newton_schulz_sqrt`.
 
     Example:
         >>> newton_schulz_inverse(4 * torch.eye(2), n_iter=12)
         tensor([[0.2500, 0.0000],
                 [0.0000, 0.2500]])
     """
-    return _newton_schulz(cov, n_iter, "inverse")
+    return _newton_schulz(cov, n_iter, "inverse", backend)
