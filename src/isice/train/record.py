@@ -88,7 +88,12 @@ def hardware(device: torch.device | None = None) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout that this package is imported from ("+dirty" with changes), or None outside one."""
+    """The commit of the checkout that this package is imported from ("+dirty" with changes), or None outside one.
+
+    A copy without its repository can be told by the variable ``ISICE_COMMIT``.
+    """
+    if os.environ.get("ISICE_COMMIT"):
+        return os.environ["ISICE_COMMIT"]
     package = Path(__file__).resolve().parents[1]
     # An environment inside someone else's repository must not borrow that repository's commit.
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
