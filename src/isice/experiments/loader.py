@@ -57,6 +57,7 @@ class Experiment:
         base: The config of all cells, before the axes change it.
         expand: ``"product"``, or ``"rows"``: only combinations that are a row of the printed table.
         assignments: Overrides ``a.b=c``, laid over everything.
+        changed: Those of them that depart from the file.
         fixed: The file's table ``[config]``.
         exceptions: Settings (``config``) of single places (``at``), laid over those of the axes.
         plot: Which axes a picture of the results has.
@@ -72,6 +73,7 @@ class Experiment:
     kind: str = "train"
     expand: str = "product"
     assignments: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     fixed: dict[str, Any] = field(default_factory=dict)
     exceptions: tuple[Mapping[str, Any], ...] = ()
     metrics: tuple[Metric, ...] = ()
@@ -86,12 +88,22 @@ class Experiment:
         base = override(self.base, assignments)
         fixed = {split_assignment(assignment)[0] for assignment in assignments}
         chosen = self.seeds if seeds is None else _check_seeds(list(seeds))
+        varied = {key for axis in self.axes for value in axis.values for key in value.settings | value.repeat}
+        changed = tuple(a for a in assignments if self._changes(a, varied))
         return replace(
             self,
             base=base,
             axes=without_settings(self.axes, fixed),
             seeds=(base.seed,) if "seed" in fixed else chosen,
             assignments=self.assignments + assignments,
+            changed=self.changed + changed,
+        )
+
+    def _changes(self, assignment: str, varied: set[str]) -> bool:
+        """Whether an override makes other runs than the file's; where a run computes makes none."""
+        key = split_assignment(assignment)[0]
+        return key != "seed" and (
+            key in varied or config_hash(override(self.base, [assignment])) != config_hash(self.base)
         )
 
     def cells(self) -> list[Cell]:
@@ -131,14 +143,17 @@ class Experiment:
 
     def _config(self, at: dict[str, str], values: tuple[Value, ...], repeated: dict[str, Any]) -> Any:
         recipes = [value.recipe for value in values if value.recipe]
-        config = from_dict(self.fixed, load_recipe(recipes[-1])) if recipes else self.base
+        base = self.base
+        if recipes:
+            base = override(from_dict(self.fixed, load_recipe(recipes[-1])), self.assignments)
         settings: dict[str, Any] = {}
         for value in values:
             settings |= value.settings
         for exception in self.exceptions:
             if exception["at"].items() <= at.items():
                 settings |= flatten(exception["config"])
-        return override(from_dict(nest(settings | repeated), config), self.assignments)
+        overridden = {split_assignment(assignment)[0] for assignment in self.assignments}
+        return from_dict(nest({k: v for k, v in (settings | repeated).items() if k not in overridden}), base)
 
     def _is_printed_row(self, at: dict[str, str]) -> bool:
         if self.printed is None:

@@ -3,11 +3,11 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..config import RunConfig, split_assignment, to_dict
+from ..config import to_dict
 from .loader import Experiment
 from .printed import METRIC, Aggregate, Metric, Note, Printed
 from .records import family_of_config
@@ -31,7 +31,7 @@ class Entry:
 class Manifest:
     """An experiment without its recipes: titles, axes (axis → value → label), runs, and the printed numbers.
 
-    ``changed`` are the overrides ``a.b=c`` it was run with, ``pool`` is the folder of records, seen from its own.
+    ``changed`` are the overrides ``a.b=c`` that depart from its file, ``pool`` is the folder of records, seen from its own.
     """
 
     name: str
@@ -67,24 +67,13 @@ def describe(experiment: Experiment, pool: str = ".") -> Manifest:
         aggregates=experiment.aggregates,
         printed=experiment.printed,
         plot=experiment.plot,
-        changed=tuple(setting for setting in experiment.assignments if not _is_local(setting)),
+        changed=experiment.changed,
         pool=pool,
         cells=tuple(
             Entry(c.name, c.label, c.hash, family_of_config(c.config), c.at, to_dict(c.config))
             for c in experiment.cells()
         ),
     )
-
-
-def _is_local(assignment: str) -> bool:
-    """Whether a setting says where a run computes, not what: such a one is no departure from the file."""
-    key = split_assignment(assignment)[0]
-    *tables, name = key.split(".")
-    config: Any = RunConfig()
-    for table in tables:
-        config = getattr(config, table, None)
-    known = {f.name: f for f in fields(config)} if is_dataclass(config) else {}
-    return name in known and not known[name].metadata.get("hashed", True)
 
 
 def write_manifest(manifest: Manifest, folder: Path) -> None:

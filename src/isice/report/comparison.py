@@ -104,7 +104,8 @@ def compare(manifest: Manifest, records: Iterable[Record], limits: Limits | None
     printed = manifest.printed
     if printed is not None and set(printed.axes) - {METRIC} <= manifest.axes.keys():
         return [_printed_table(manifest, printed, finder, limits or {})]
-    return _own_tables(manifest, finder, limits or {})
+    tables = _own_tables(manifest, finder, limits or {})
+    return [table for table in tables if table.found[0]] or tables[:1]
 
 
 class Finder:
@@ -169,7 +170,8 @@ def _printed_table(manifest: Manifest, printed: Printed, finder: Finder, limits:
     metrics = {metric.name: metric for metric in manifest.metrics}
     columns = list(printed.column_keys)
     if printed.columns == (METRIC,):
-        columns += [(name,) for name in metrics if (name,) not in columns]
+        unprinted = [metric for metric in manifest.metrics if (metric.name,) not in columns]
+        columns += [(m.name,) for m in unprinted if any(finder.ours(cell.at, m) for cell in manifest.cells)]
     columns = [key for key in columns if _within(printed.columns, key, limits)]
     notes: dict[str, str] = {}
     rows = []
