@@ -134,7 +134,7 @@ def test_cuda_gives_value_and_gradient_of_the_cpu(size):
     cov, results = spd(size, size // 2, batch=(4,), seed=size), []
     target = torch.randn(size, size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for device in ("cpu", "cuda"):
-        leaf = cov.to(device).requires_grad_()
+        leaf = cov.clone().to(device).requires_grad_()
         result = graphical_lasso(leaf, 0.1, scale="correlation", tol=1e-10)
         (result.precision * target.to(device)).sum().backward()
         results.append((result.precision.detach().cpu(), leaf.grad.cpu()))

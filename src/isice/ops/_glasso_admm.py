@@ -14,7 +14,7 @@ from torch import Tensor
 from ._glasso_prox import half_prox_by_eigh, half_prox_by_newton_schulz
 
 RELAXATION = 1.6
-SETTLE = 50
+SETTLE = 100
 FIRST_CHECK = 3
 
 
@@ -29,9 +29,13 @@ class Solution(NamedTuple):
 
 def log_determinant(matrix: Tensor) -> Tensor:
     """logdet in float64; −∞ where a matrix is not positive definite."""
-    factor, info = torch.linalg.cholesky_ex(matrix.double())
-    value = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    return torch.where(info == 0, value, -math.inf)
+    # In parts on CUDA, where the copies in float64 would else be the largest thing in memory.
+    values = []
+    for part in matrix.chunk(4) if matrix.is_cuda else (matrix,):
+        factor, info = torch.linalg.cholesky_ex(part.double())
+        value = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        values.append(torch.where(info == 0, value, -math.inf))
+    return torch.cat(values)
 
 
 def inverse_where_positive(matrix: Tensor, otherwise: Tensor) -> tuple[Tensor, Tensor]:
@@ -43,10 +47,12 @@ def inverse_where_positive(matrix: Tensor, otherwise: Tensor) -> tuple[Tensor, T
     return torch.where(positive, 0.5 * (inverse + inverse.mT), otherwise), positive
 
 
-def duality_gap(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> Tensor:
-    """P(Z) − logdet W − D per matrix, in float64, not below zero; ∞ where Z or W is not positive definite."""
-    linear = _linear_part(cov, penalty, precision)
-    gap = linear - log_determinant(precision) - log_determinant(dual) - cov.shape[-1]
+def duality_gap(
+    cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor, where: Tensor | slice = slice(None)
+) -> Tensor:
+    """P(Z) − logdet W − D per matrix ``where``, in float64, not below zero; ∞ if Z or W is not positive definite."""
+    linear = _linear_part(cov, penalty, precision)[where]
+    gap = linear - log_determinant(precision[where]) - log_determinant(dual[where]) - cov.shape[-1]
     return torch.where(torch.isfinite(gap), gap.clamp(min=0.0), math.inf)
 
 
@@ -107,27 +113,34 @@ def admm(
     """
     state, finished = _start(cov, penalty, bound, init), []
     next_check = FIRST_CHECK if init is None else 1
-    check_at = torch.full((len(cov),), next_check)  # on the host: it costs no wait to look at
+    # What decides about checks is kept on the host: it costs no wait to look at.
+    active, check_at, limit = torch.ones(len(cov), dtype=torch.bool), torch.full((len(cov),), next_check), bound.cpu()
     for iteration in range(1, max_iter + 1):
         state = _iterate(state, newton_schulz, iteration)
         last = iteration == max_iter
         if iteration < next_check and not last:
             continue
-        due = (check_at <= iteration) | last
-        gap, limit = torch.full((len(due),), math.inf, dtype=torch.float64), state.bound.cpu()
-        gap[due] = _gaps(state.select(due), estimate_first=newton_schulz and not last).cpu()
+        due = active & ((check_at <= iteration) | last)
+        gap = _gaps(state, due, None if last or not newton_schulz else 2 * limit)
         done = due & ((gap <= limit) | last)
+        check_at = torch.where(due, iteration + _iterations_left(gap / limit), check_at)
         if bool(done.any()):
-            out = state.select(done)
-            certified = gap[done].to(cov.device)
-            finished.append((out.place, Solution(out.z, out.dual(), certified, torch.full_like(out.place, iteration))))
-            if bool(done.all()):
+            finished.append(_finish(state, gap, done, iteration))
+            active = active & ~done
+            if not bool(active.any()):
                 break
-            state, keep = state.select(~done), ~done
-            check_at, due, gap, limit = check_at[keep], due[keep], gap[keep], limit[keep]
-        check_at[due] = iteration + _iterations_left(gap[due] / limit[due])
-        next_check = int(check_at.min())
+            # Leaving costs copies: by products the finished wait until they are half of the batch.
+            if not newton_schulz or 2 * int(active.sum()) <= len(active):
+                state = state.select(active)
+                check_at, limit, active = check_at[active], limit[active], active[active]
+        next_check = int(check_at[active].min())
     return _in_order(finished)
+
+
+def _finish(state: _State, gap: Tensor, done: Tensor, iteration: int) -> tuple[Tensor, Solution]:
+    out = state.select(done)
+    certified = gap[done].to(out.z.device)
+    return out.place, Solution(out.z, out.dual(), certified, torch.full_like(out.place, iteration))
 
 
 def _iterations_left(excess: Tensor) -> Tensor:
@@ -188,17 +201,18 @@ def _norm(matrix: Tensor) -> Tensor:
     return torch.linalg.vector_norm(matrix, dim=(-2, -1), keepdim=True)
 
 
-def _gaps(state: _State, *, estimate_first: bool) -> Tensor:
-    """The certified gaps; where products are cheap and factorizations are not, only of those that promise to be small.
+def _gaps(state: _State, due: Tensor, worthwhile: Tensor | None) -> Tensor:
+    """The certified gaps of the problems that are ``due``, on the host; ∞ for the others.
 
-    The others get their estimate, which is above the bound.
+    Where products are cheap and factorizations are not, only estimates up to ``worthwhile`` are certified; above it the
+    estimate itself is returned.
     """
-    dual = state.dual()
-    if not estimate_first:
-        return duality_gap(state.cov, state.penalty, state.z, dual)
-    gap = _estimated_gap(state.cov, state.penalty, state.z, dual)
-    near = gap <= 2 * state.bound
-    if bool(near.any()):
-        chosen = state.select(near)
-        gap[near] = duality_gap(chosen.cov, chosen.penalty, chosen.z, dual[near])
+    dual, gap = state.dual(), torch.full(due.shape, math.inf, dtype=torch.float64)
+    if worthwhile is not None:
+        estimate = _estimated_gap(state.cov, state.penalty, state.z, dual).cpu()
+        gap = torch.where(due, estimate, gap)
+        due = due & (estimate <= worthwhile)
+    if bool(due.any()):
+        where = slice(None) if bool(due.all()) else due.nonzero().squeeze(-1).to(dual.device)
+        gap[due] = duality_gap(state.cov, state.penalty, state.z, dual, where).cpu()
     return gap

@@ -15,14 +15,14 @@ def solve_on_support(
     changes with the units of the variables in a way that leaves the iteration the same.
 
     Args:
-        rhs: R (B, D, D), symmetric.
+        rhs: R (B, D, D), symmetric; overwritten.
         precision: Θ (B, D, D).
         covariance: W = Θ⁻¹ (B, D, D).
         support: A (B, D, D), boolean, symmetric, diagonal included.
         tol: Relative size of the preconditioned residual to stop at.
         max_iter: Largest number of steps.
     """
-    residual = torch.where(support, rhs, 0.0)
+    residual = rhs.mul_(support)
     solution = torch.zeros_like(rhs)
     direction = _sandwich(precision, residual, support)
     energy = _inner(residual, direction)
@@ -37,6 +37,7 @@ def solve_on_support(
         length = torch.where(running, energy / curvature, 0.0)
         solution.addcmul_(length, direction)
         residual.addcmul_(length, image, value=-1)
+        del image  # makes room for the next
         preconditioned = _sandwich(precision, residual, support)
         renewed = _inner(residual, preconditioned)
         ratio = torch.where(running, renewed / energy, 0.0)

@@ -13,6 +13,8 @@ from ._glasso_screening import blocks_by_size, component_labels
 
 POLISH_BELOW = 1e-9  # relative gaps below which Newton on the support is quicker than more ADMM
 SINGLE_PRECISION_LIMIT = 1e-5  # relative gaps that float32 iterates cannot certify
+INVERSE_ERROR = 1e-3  # ‖I − ΘW‖_F above which the inverse is not left to products
+SINGLE_PRECISION_ITER = 100  # iterations in float32 after which the rest is done in float64
 
 
 class NotConvergedWarning(RuntimeWarning):
@@ -117,26 +119,29 @@ def _solve_connected(
     if not bool(penalty.any()):
         return _plain_inverse(cov)
     bound, quick = tol * count.double(), max(tol, POLISH_BELOW) * count.double()
-    solution = admm(cov, penalty, quick, max_iter=max_iter, init=init, newton_schulz=by_products)
-    if cov.dtype == torch.float64 and tol < POLISH_BELOW:
+    single = cov.dtype == torch.float32
+    first_iter = min(max_iter, SINGLE_PRECISION_ITER) if single else max_iter
+    solution = admm(cov, penalty, quick, max_iter=first_iter, init=init, newton_schulz=by_products)
+    if not single and tol < POLISH_BELOW:
         solution = polish(cov, penalty, solution)
-        open_ = solution.gap > bound
-        if bool(open_.any()):
-            solution = _continue(cov, penalty, bound, max_iter, by_products, solution, open_)
+    # Not there yet: where rounding (or TF32) stands in the way, and where the polish met the wrong support.
+    left = max_iter - first_iter if single else max_iter
+    open_ = solution.gap > bound
+    if left and bool(open_.any()) and (single or tol < POLISH_BELOW):
+        solution = _continue(cov, penalty, bound, left, by_products, solution, open_)
     return solution.precision, _inverse(solution, by_products), solution.gap, solution.n_iter
 
 
 def _continue(
     cov: Tensor, penalty: Tensor, bound: Tensor, max_iter: int, by_products: bool, solution: Solution, open_: Tensor
 ) -> Solution:
-    """More ADMM, from where it stands, for the matrices whose support was not yet found."""
-    cov, penalty = cov[open_], penalty[open_]
-    start = solution.precision[open_]
+    """More ADMM in float64, from where it stands, for the matrices that are still open."""
+    cov, penalty, start = (t[open_].double() for t in (cov, penalty, solution.precision))
     more = admm(cov, penalty, bound[open_], max_iter=max_iter, init=start, newton_schulz=by_products)
-    more = polish(cov, penalty, more)
+    more = polish(cov, penalty, more) if float(bound.min()) < POLISH_BELOW * cov.shape[-1] else more
     merged = [old.clone() for old in solution]
     for old, new in zip(merged[:3], more[:3], strict=True):
-        old[open_] = new
+        old[open_] = new.to(old.dtype)
     merged[3][open_] += more.n_iter
     return Solution(*merged)
 
@@ -155,13 +160,19 @@ def _inverse(solution: Solution, by_products: bool) -> Tensor:
     if not by_products:
         return inverse_where_positive(precision, inverse)[0]
     for _ in range(6):
-        residual = torch.bmm(precision, inverse).neg_()
-        residual.diagonal(dim1=-2, dim2=-1).add_(1.0)
-        inverse = torch.baddbmm(inverse, inverse, residual)
-    failed = ~(torch.linalg.matrix_norm(residual) < 0.1)  # of the last but one iterate: squared, it is at rounding
+        inverse = torch.baddbmm(inverse, inverse, _residual(precision, inverse))
+    inverse = inverse.add(inverse.mT).mul_(0.5)
+    failed = ~(torch.linalg.matrix_norm(_residual(precision, inverse)) < INVERSE_ERROR)
     if bool(failed.any()):
-        inverse[failed] = inverse_where_positive(precision[failed], solution.dual[failed])[0]
-    return inverse.add(inverse.mT).mul_(0.5)
+        exact, _ = inverse_where_positive(precision[failed].double(), solution.dual[failed].double())
+        inverse[failed] = exact.to(inverse.dtype)
+    return inverse
+
+
+def _residual(matrix: Tensor, inverse: Tensor) -> Tensor:
+    residual = torch.bmm(matrix, inverse).neg_()
+    residual.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    return residual
 
 
 def _warn_if_short(gap: Tensor, bound: float, max_iter: int) -> None:

@@ -3,6 +3,8 @@
 Both ways return Θ/2 up to rounding in the last bits; the caller adds the transpose and so makes Θ exactly symmetric.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -30,40 +32,33 @@ def half_prox_by_newton_schulz(b: Tensor, rho: Tensor) -> Tensor:
     square = torch.bmm(b, b)
     square.diagonal(dim1=-2, dim2=-1).add_(4 * rho.squeeze(-1))
     largest = torch.linalg.matrix_norm(square, keepdim=True)
-    lower = torch.sqrt(4 * rho / largest).clamp(max=1.0)
-    root = _scaled_square_root(square.div_(largest), lower).mul_(torch.sqrt(largest))
+    lower = float(torch.sqrt(4 * rho / largest).min())
+    root = _scaled_square_root(square.div_(largest), min(lower, 1.0)).mul_(torch.sqrt(largest))
     return root.sub_(b).div_(4 * rho)
 
 
-def _scaled_square_root(y: Tensor, lower: Tensor) -> Tensor:
+def _scaled_square_root(y: Tensor, lower: float) -> Tensor:
     """Square root of matrices whose eigenvalues lie in [lower², 1]; overwrites ``y``, uses three more buffers."""
-    steps = _step_count(float(lower.min()), y.dtype)
+    scales = _step_scales(lower, y.dtype)
     spare, z, p = torch.empty_like(y), None, y.clone()
-    for step in range(steps):
-        alpha = torch.sqrt(3 / (1 + lower + lower * lower))
+    for step, alpha in enumerate(scales, start=1):
         if z is not None:
             torch.bmm(z, y, out=p)
-        p.mul_(-0.5 * alpha**3).diagonal(dim1=-2, dim2=-1).add_(1.5 * alpha.squeeze(-1))
+        p.mul_(-0.5 * alpha**3).diagonal(dim1=-2, dim2=-1).add_(1.5 * alpha)
         y, spare = torch.bmm(y, p, out=spare), y
         if z is None:
             z, p = p, torch.empty_like(y)
-        elif step < steps - 1:
+        elif step < len(scales):
             z, spare = torch.bmm(p, z, out=spare), z
-        lower = _raise_lower(lower, alpha)
     return y
 
 
-def _raise_lower(lower, alpha):
-    """Where a step takes the smallest eigenvalue's root; the same line serves tensors and floats."""
-    return 0.5 * alpha * lower * (3 - alpha * alpha * lower * lower)
-
-
-def _step_count(lower: float, dtype: torch.dtype) -> int:
-    """Steps after which every eigenvalue is within rounding of its limit."""
-    enough, steps = (1e-6 if dtype == torch.float32 else 1e-13), 1
-    while steps < 60:
-        lower = _raise_lower(lower, (3 / (1 + lower + lower * lower)) ** 0.5)
-        if not lower < 1 - enough:
-            break
-        steps += 1
-    return max(steps, 2)
+def _step_scales(lower: float, dtype: torch.dtype) -> list[float]:
+    """The scale of each step x ← ½αx(3 − α²x²), until every eigenvalue is within rounding of its limit."""
+    enough = 1e-6 if dtype == torch.float32 else 1e-13
+    scales: list[float] = []
+    while len(scales) < 2 or (lower < 1 - enough and len(scales) < 60):
+        alpha = math.sqrt(3 / (1 + lower + lower * lower))
+        lower = 0.5 * alpha * lower * (3 - alpha * alpha * lower * lower)
+        scales.append(alpha)
+    return scales

@@ -1,5 +1,6 @@
 """Block screening: the graphical lasso splits into the connected components of |S_ij| > Λ_ij (Witten et al. 2011)."""
 
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -38,7 +39,10 @@ class Blocks(NamedTuple):
 
 
 def component_labels(cov: Tensor, penalty: Tensor) -> Tensor:
-    """The smallest variable of each variable's component (B, D), by label propagation with pointer jumping."""
+    """The smallest variable of each variable's component (B, D), by label propagation with pointer jumping.
+
+    A matrix whose largest component is about as large as itself counts as one component: apart would cost more.
+    """
     size = cov.shape[-1]
     linked = cov.abs() > penalty
     linked.diagonal(dim1=-2, dim2=-1).fill_(True)
@@ -47,8 +51,11 @@ def component_labels(cov: Tensor, penalty: Tensor) -> Tensor:
         smallest = torch.where(linked, labels.unsqueeze(-2), size).amin(-1)
         smallest = smallest.gather(-1, smallest)
         if torch.equal(smallest, labels):
-            return labels
+            break
         labels = smallest
+    counts = torch.zeros_like(labels).scatter_add_(-1, labels, torch.ones_like(labels))
+    largest_apart = ([0, *_widths(size)])[-2]
+    return labels.masked_fill_(counts.amax(-1, keepdim=True) > largest_apart, 0)
 
 
 def blocks_by_size(labels: Tensor) -> Iterator[Blocks]:
@@ -66,11 +73,15 @@ def blocks_by_size(labels: Tensor) -> Iterator[Blocks]:
         yield Blocks(components[chosen] // size, order[places] % size, counts[chosen])
 
 
-def _padded(count: int, size: int) -> int:
-    """Few distinct sizes make large batches: the next of 1, 8, 16, 24, 32, 48, 64, 96, …, but never above ``size``."""
-    if count <= 8:
-        return 1 if count == 1 else min(8, size)
-    width = 16
-    while width < count:
+@functools.cache
+def _widths(size: int) -> list[int]:
+    """The sizes that blocks are padded to; few distinct ones make large batches: 1, 8, 16, 24, 32, 48, 64, 96, …"""
+    widths, width = [1, 8], 16
+    while width < size:
+        widths.append(width)
         width = width * 3 // 2 if width & (width - 1) == 0 else width * 4 // 3
-    return min(width, size)
+    return [*(w for w in widths if w < size), size]
+
+
+def _padded(count: int, size: int) -> int:
+    return next(width for width in _widths(size) if width >= count)
