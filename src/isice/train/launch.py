@@ -28,6 +28,8 @@ def create_fabric(config: RunConfig) -> "Fabric":
     for name in ("lightning_fabric", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     device = resolve_device(config.device)
+    if config.precision == "fp16" and device.type == "cpu":
+        raise ValueError("train: expected a GPU for precision=fp16, got the CPU, where it is not safe; use bf16.")
     local, nodes = launched(os.environ) or (config.devices, config.nodes)
     fabric = Fabric(
         accelerator=device.type,
@@ -92,13 +94,16 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def determinism(wanted: bool) -> Iterator[None]:
-    """Only deterministic algorithms for a while: an operation without one is an error. CPU runs repeat without it."""
+    """Only deterministic algorithms for a while (an operation without one is an error), or else the fastest ones.
+
+    It is for GPUs: runs on a CPU repeat themselves anyway.
+    """
     before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
     if wanted:
         # cuBLAS reads this when its first handle is made.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.benchmark = not wanted
     try:
         yield
     finally:
