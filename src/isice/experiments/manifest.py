@@ -31,7 +31,8 @@ class Entry:
 class Manifest:
     """An experiment without its recipes: titles, axes (axis → value → label), runs, and the printed numbers.
 
-    ``changed`` are the overrides ``a.b=c`` that depart from its file, ``pool`` is the folder of records, seen from its own.
+    ``changed`` are the overrides ``a.b=c`` that depart from its file; ``pool`` is the folder of records, seen from its
+    own.
     """
 
     name: str

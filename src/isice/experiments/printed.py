@@ -48,7 +48,7 @@ class Metric:
         digits: Decimals shown.
         of: The metric whose ratio this is.
         relative_to: The place (axis → value) of the denominator of a ratio; other axes stay.
-        higher_is_better: Which differences are good.
+        better: ``"higher"`` or ``"lower"`` if a difference to the paper can be called good or bad, else empty.
     """
 
     name: str
@@ -58,10 +58,10 @@ class Metric:
     digits: int = 1
     of: str = ""
     relative_to: tuple[tuple[str, str], ...] = ()
-    higher_is_better: bool = True
+    better: str = ""
 
 
-ACCURACY = Metric("accuracy", "test accuracy (%)", "accuracy.test", 100.0)
+ACCURACY = Metric("accuracy", "test accuracy (%)", "accuracy.test", 100.0, better="higher")
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,7 @@ def read_metrics(table: Mapping[str, Any]) -> tuple[Metric, ...]:
             metric = Metric(name=name, **values)
         except TypeError as error:
             raise ValueError(f"experiment: expected metrics.{name} to have fields of Metric, got {error}.") from None
+        check_choice("experiment", f"metrics.{name}.better", metric.better, ("", "higher", "lower"))
         if not metric.key and metric.of not in table:
             raise ValueError(f"experiment: expected metrics.{name} to have a key, or the name of a metric in 'of'.")
         found.append(metric)

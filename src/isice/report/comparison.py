@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..experiments.manifest import Manifest
@@ -44,7 +44,14 @@ class Item:
     def better(self) -> bool | None:
         """Whether ours is better than the paper's; None if that cannot be said."""
         difference = self.difference
-        return None if not difference else (difference > 0) == self.metric.higher_is_better
+        return (
+            None if not difference or not self.metric.better else (difference > 0) == (self.metric.better == "higher")
+        )
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to show."""
+        return self.paper is None and self.ours is None and not self.failed
 
     @property
     def paper_text(self) -> str:
@@ -87,14 +94,14 @@ class Comparison:
     def _text(self, item: Item) -> str:
         if not self.printed:
             return item.ours_text
-        if item.paper is None and item.ours is None and not item.failed:
+        if item.empty:
             return MISSING
         return f"{item.paper_text} / {item.ours_text} / {item.difference_text}"
 
     @property
     def found(self) -> tuple[int, int]:
         """How many places have a number of ours, and how many there are."""
-        items = [item for _, row in self.rows for item in row if self._text(item) != MISSING or not self.printed]
+        items = [item for _, row in self.rows for item in row if not (self.printed and item.empty)]
         return sum(item.ours is not None for item in items), len(items)
 
 
@@ -197,6 +204,8 @@ def _item(place: Place, metrics: Mapping[str, Metric], printed: Printed, finder:
     for text in concerning:
         notes.setdefault(text, "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐ"[len(notes) % 13])
     marks = "".join(notes[text] for text in concerning)
+    if any(a.how == "std" and place.get(a.axis) == a.name for a in finder.manifest.aggregates):
+        metric = replace(metric, better="")  # a spread is neither good nor bad
     return Item(metric, paper, finder.ours(place, metric), finder.failed(place), marks)
 
 

@@ -1,7 +1,9 @@
 """The confusion matrices of trained networks, from the evaluations beside their records."""
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from .evaluations import confused_pairs, confusion_matrix, evaluation_of
@@ -19,7 +21,7 @@ def confusion_figure(results: Results) -> Figure | None:
     ][:MOST]
     if not found:
         return None
-    columns = min(len(found), 3)
+    columns = 2 if len(found) in (2, 4) else min(len(found), 3)
     lines = -(-len(found) // columns)
     figure = Figure(figsize=(3.6 * columns + 0.6, 3.4 * lines + 0.2), dpi=160)
     grid = figure.subplots(lines, columns, squeeze=False).ravel()
@@ -35,7 +37,9 @@ def confusion_figure(results: Results) -> Figure | None:
 
 
 def _draw(axes: Axes, percent: np.ndarray, classes: list[str]) -> None:
-    axes.imshow(percent, cmap="Blues", vmin=0, vmax=100, interpolation="nearest", aspect="equal")
+    # From the paper's colour, whichever that is, to blue: empty cells are no glare on a dark page.
+    shades = LinearSegmentedColormap.from_list("confusion", [mpl.rcParams["axes.facecolor"], "#0072b2"])
+    axes.imshow(percent, cmap=shades, vmin=0, vmax=100, interpolation="nearest", aspect="equal")
     axes.grid(visible=False)
     axes.set_xlabel("predicted class")
     if len(classes) > 20:
@@ -45,7 +49,7 @@ def _draw(axes: Axes, percent: np.ndarray, classes: list[str]) -> None:
     axes.set_yticks(range(len(classes)), classes, fontsize=8)
     if len(classes) <= 12:
         for i, j in zip(*np.nonzero(percent >= 0.5), strict=True):
-            colour = "white" if percent[i, j] > 55 else "#1f2328"
+            colour = "white" if percent[i, j] > 55 else mpl.rcParams["text.color"]
             axes.text(j, i, f"{percent[i, j]:.0f}", ha="center", va="center", fontsize=7, color=colour)
 
 
