@@ -84,11 +84,11 @@ class _State(NamedTuple):
         """W = S + ρU. It is in the box already, but for rounding; the certificate shall not rest on that."""
         return (self.rho * self.u).clamp_(-self.penalty, self.penalty).add_(self.cov)
 
-    def select(self, chosen: Tensor) -> "_State":
+    def select(self, chosen: list[int]) -> "_State":
         """Some of the problems; all of them are not copied."""
-        if bool(chosen.all()):
+        if len(chosen) == len(self.place):
             return self
-        where = chosen.nonzero().squeeze(-1).to(self.cov.device)
+        where = torch.tensor(chosen, device=self.place.device)
         return _State(*(tensor[where] for tensor in self))
 
 
@@ -113,42 +113,43 @@ def admm(
     """
     state, finished = _start(cov, penalty, bound, init), []
     next_check = FIRST_CHECK if init is None else 1
-    # What decides about checks is kept on the host: it costs no wait to look at.
-    active, check_at, limit = torch.ones(len(cov), dtype=torch.bool), torch.full((len(cov),), next_check), bound.cpu()
+    # Who is checked when is kept in plain numbers: looking at them costs no wait for the device.
+    active, check_at, limit = list(range(len(cov))), [next_check] * len(cov), bound.tolist()
     for iteration in range(1, max_iter + 1):
         state = _iterate(state, newton_schulz, iteration)
         last = iteration == max_iter
         if iteration < next_check and not last:
             continue
-        due = active & ((check_at <= iteration) | last)
-        gap = _gaps(state, due, None if last or not newton_schulz else 2 * limit)
-        done = due & ((gap <= limit) | last)
-        check_at = torch.where(due, iteration + _iterations_left(gap / limit), check_at)
-        if bool(done.any()):
-            finished.append(_finish(state, gap, done, iteration))
-            active = active & ~done
-            if not bool(active.any()):
+        due = [i for i in active if last or check_at[i] <= iteration]
+        gaps = _gaps(state, due, [2 * value for value in limit] if newton_schulz and not last else None)
+        done = {i: gap for i, gap in zip(due, gaps, strict=True) if last or gap <= limit[i]}
+        for i, gap in zip(due, gaps, strict=True):
+            check_at[i] = iteration + _iterations_left(gap / limit[i])
+        if done:
+            finished.append(_finish(state, done, iteration))
+            active = [i for i in active if i not in done]
+            if not active:
                 break
             # Leaving costs copies: by products the finished wait until they are half of the batch.
-            if not newton_schulz or 2 * int(active.sum()) <= len(active):
-                state = state.select(active)
-                check_at, limit, active = check_at[active], limit[active], active[active]
-        next_check = int(check_at[active].min())
+            if not newton_schulz or 2 * len(active) <= len(limit):
+                state, check_at, limit = state.select(active), [check_at[i] for i in active], [limit[i] for i in active]
+                active = list(range(len(active)))
+        next_check = min(check_at[i] for i in active)
     return _in_order(finished)
 
 
-def _finish(state: _State, gap: Tensor, done: Tensor, iteration: int) -> tuple[Tensor, Solution]:
-    out = state.select(done)
-    certified = gap[done].to(out.z.device)
-    return out.place, Solution(out.z, out.dual(), certified, torch.full_like(out.place, iteration))
+def _finish(state: _State, done: dict[int, float], iteration: int) -> tuple[Tensor, Solution]:
+    out = state.select(list(done))
+    gap = torch.tensor(list(done.values()), dtype=torch.float64, device=out.z.device)
+    return out.place, Solution(out.z, out.dual(), gap, torch.full_like(out.place, iteration))
 
 
-def _iterations_left(excess: Tensor) -> Tensor:
-    """How many iterations each problem still needs at the very least: no run gained a digit in less than 1.3.
+def _iterations_left(excess: float) -> int:
+    """How many iterations a problem still needs at the very least: no run gained a digit in less than 1.3.
 
     Each problem keeps its own calendar, so its result does not depend on its companions in the batch.
     """
-    return torch.nan_to_num(1.3 * torch.log10(excess), nan=1.0, posinf=1.0, neginf=1.0).long().clamp(min=1)
+    return max(1, int(1.3 * math.log10(excess))) if 1 < excess < math.inf else 1
 
 
 def _in_order(finished: list[tuple[Tensor, Solution]]) -> Solution:
@@ -201,18 +202,23 @@ def _norm(matrix: Tensor) -> Tensor:
     return torch.linalg.vector_norm(matrix, dim=(-2, -1), keepdim=True)
 
 
-def _gaps(state: _State, due: Tensor, worthwhile: Tensor | None) -> Tensor:
-    """The certified gaps of the problems that are ``due``, on the host; ∞ for the others.
+def _gaps(state: _State, due: list[int], worthwhile: list[float] | None) -> list[float]:
+    """The certified gaps of the problems ``due``.
 
     Where products are cheap and factorizations are not, only estimates up to ``worthwhile`` are certified; above it the
     estimate itself is returned.
     """
-    dual, gap = state.dual(), torch.full(due.shape, math.inf, dtype=torch.float64)
-    if worthwhile is not None:
-        estimate = _estimated_gap(state.cov, state.penalty, state.z, dual).cpu()
-        gap = torch.where(due, estimate, gap)
-        due = due & (estimate <= worthwhile)
-    if bool(due.any()):
-        where = slice(None) if bool(due.all()) else due.nonzero().squeeze(-1).to(dual.device)
-        gap[due] = duality_gap(state.cov, state.penalty, state.z, dual, where).cpu()
-    return gap
+    dual = state.dual()
+    if worthwhile is None:
+        return _certified(state, dual, due)
+    estimates = _estimated_gap(state.cov, state.penalty, state.z, dual).tolist()
+    near = [i for i in due if estimates[i] <= worthwhile[i]]
+    certified = dict(zip(near, _certified(state, dual, near), strict=True))
+    return [certified.get(i, estimates[i]) for i in due]
+
+
+def _certified(state: _State, dual: Tensor, which: list[int]) -> list[float]:
+    if not which:
+        return []
+    where = slice(None) if len(which) == len(dual) else torch.tensor(which, device=dual.device)
+    return duality_gap(state.cov, state.penalty, state.z, dual, where).tolist()
