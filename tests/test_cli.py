@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -11,6 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from isice import __version__, cli
+from isice.cli._app import console
+
+from .train._birds import CLASSES, make_pictures, make_run, make_untrained
 
 QUICK = ["--set", "optim.epochs=1", "--set", "model.reduce=4", "--set", "device=cpu"]
 
@@ -32,7 +37,16 @@ def main(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch):
-    monkeypatch.setattr(cli._out, "_width", 300)
+    monkeypatch.setattr(console, "_width", 300)
+
+
+@pytest.fixture(scope="module")
+def birds(tmp_path_factory):
+    """A folder with pictures, a run trained on them, and files to predict: a good one and a bad one."""
+    folder = tmp_path_factory.mktemp("birds")
+    make_run(folder)
+    (folder / "bad.png").write_bytes(b"no picture")
+    return folder
 
 
 def test_version():
@@ -51,9 +65,9 @@ def test_list_shows_the_registry():
     assert "sparsity=0.01" in lines[row + 1]
 
 
-def test_list_backbones_datasets_experiments():
-    text = invoke("list", "--backbones", "--datasets", "--experiments")
-    for part in ("swin_base", "vgg16.tv_in1k", "digits", "1,347", "demo"):
+def test_list_backbones_datasets_recipes_experiments():
+    text = invoke("list", "--backbones", "--datasets", "--recipes", "--experiments")
+    for part in ("swin_base", "vgg16.tv_in1k", "digits", "1,347", "paper_cnn", "step at 15, 30", "demo"):
         assert part in text
 
 
@@ -67,17 +81,27 @@ def test_doctor():
 def test_doctor_knows_what_the_package_needs(monkeypatch):
     with (Path(__file__).parents[1] / "pyproject.toml").open("rb") as file:
         lines = tomllib.load(file)["project"]["dependencies"]
-    names = {re.match(r"[\w-]+", line)[0].replace("scikit-learn", "sklearn") for line in lines}
-    assert names == set(cli._REQUIRED)
-    monkeypatch.setattr(cli, "find_spec", lambda name: None if name == "timm" else object())
+    names = {re.match(r"[\w-]+", line)[0].replace("scikit-learn", "sklearn").replace("-", "_") for line in lines}
+    assert names == set(cli.doctor.REQUIRED)
+    monkeypatch.setattr(cli.doctor, "find_spec", lambda name: None if name == "timm" else object())
     result = CliRunner().invoke(cli.app, ["doctor"])
     assert result.exit_code == 1
     assert "missing: timm" in result.output
 
 
+def test_doctor_tells_of_missing_extras_without_failing(monkeypatch):
+    with (Path(__file__).parents[1] / "pyproject.toml").open("rb") as file:
+        lines = tomllib.load(file)["project"]["optional-dependencies"]["export"]
+    assert {re.match(r"[\w-]+", line)[0] for line in lines} == set(cli.doctor.EXTRAS["export"])
+    monkeypatch.setattr(cli.doctor, "find_spec", lambda name: None if name == "onnxscript" else object())
+    text = invoke("doctor")
+    assert "without onnxscript: pip install 'isice[export]'" in text
+    assert "Nothing is missing." in text
+
+
 def test_dry_run_trains_nothing(tmp_path):
     text = invoke("run", "demo", "--out", str(tmp_path / "runs"), "--dry-run", "--seeds", "0,1")
-    assert len(re.findall(r"\s10\s+train\s", text)) == 8
+    assert "8 to run, 0 finished before" in text
     assert not (tmp_path / "runs").exists()
 
 
@@ -113,6 +137,109 @@ def test_train_one_and_report_it(tmp_path):
     assert (tmp_path / "report.md").is_file()
 
 
+def test_train_takes_what_is_not_said_from_the_recipe(tmp_path):
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('[model]\npooling = "covariance"\n[data]\nname = "digits"\nbatch_size = 512\n', encoding="utf-8")
+    config = cli.training._config(None, None, None, str(recipe), [])
+    assert (config.model.pooling, config.model.backbone, config.data.batch_size) == ("covariance", "small_cnn", 512)
+    invoke("train", "--recipe", str(recipe), "--pooling", "gap", "--out", str(tmp_path / "run"), *QUICK)
+    record = json.loads((tmp_path / "run" / "record.json").read_text(encoding="utf-8"))
+    assert (record["config"]["model"]["pooling"], record["config"]["data"]["batch_size"]) == ("gap", 512)
+
+
+def test_resume(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(cli.experiments, "show_report", lambda folder: None)  # takes longer than the training
+    arguments = ["--pooling", "gap", "--set", "data.batch_size=512", "--out", str(tmp_path / "run"), *QUICK]
+    status, _, err = main(monkeypatch, capsys, "train", "--resume", *arguments)
+    assert status == 2
+    assert "expected a run to resume" in err
+    invoke("train", *arguments)
+    before = (tmp_path / "run" / "record.json").read_bytes()
+    invoke("train", "--resume", "--out", str(tmp_path / "run"))  # the settings are the run's own
+    assert (tmp_path / "run" / "record.json").read_bytes() == before
+    status, _, err = main(monkeypatch, capsys, "train", *arguments, "--set", "optim.lr=0.5")
+    assert status == 2
+    assert "optim.lr" in err
+    invoke("train", "--no-resume", *arguments, "--set", "optim.lr=0.5")
+    assert (tmp_path / "run" / "record.json").read_bytes() != before
+
+
+def test_eval_prints_and_writes(birds):
+    text = invoke("eval", str(birds / "run"))
+    for part in ("test, 20 images", "top-1 accuracy", "calibration error", *CLASSES, "evaluation.json"):
+        assert part in text
+    entry = json.loads(invoke("eval", str(birds / "run"), "--split", "val", "--flip", "--which", "last", "--json"))
+    assert (entry["split"], entry["flip"], entry["which"], entry["images"]) == ("val", True, "last", 10)
+    stored = json.loads((birds / "run" / "evaluation.json").read_text(encoding="utf-8"))["evaluations"]
+    assert stored[-1] == entry
+
+
+def test_predict_table_and_json(birds):
+    text = invoke("predict", str(birds / "run"), str(birds / "pictures/test/robin"), "--topk", "2")
+    assert len(re.findall(r"robin/\d\.png\s+robin \d", text)) == 4
+    found = json.loads(invoke("predict", str(birds / "run"), f"{birds}/pictures/test/*/0.png", "--json", "--topk", "1"))
+    assert [one["predictions"][0]["class"] for one in found] == list(CLASSES)
+
+
+def test_predict_names_bad_images_does_the_others_and_exits_with_one(monkeypatch, capsys, birds):
+    arguments = ["predict", str(birds / "run"), str(birds / "bad.png"), f"{birds}/pictures/test/wren/0.png", "no.png"]
+    status, out, err = main(monkeypatch, capsys, *arguments)
+    assert status == 1
+    assert "wren" in out
+    assert err.splitlines() == [
+        f"error: {birds / 'bad.png'}: it cannot be read as an image",
+        "error: no.png: there is no such file",
+    ]
+    status, out, _ = main(monkeypatch, capsys, *arguments, "--json")
+    assert status == 1
+    assert [("error" in one) for one in json.loads(out)] == [True, False, True]
+
+
+def test_push_to_a_folder_and_use_it(birds, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "wrote shared" in invoke("push", str(birds / "run"), "./shared")
+    card = Path("shared/README.md").read_text(encoding="utf-8")
+    record = json.loads((birds / "run" / "record.json").read_text(encoding="utf-8"))
+    assert f"| top-1 accuracy, test | {record['accuracy']['test']:.2%} |" in card
+    assert record["commit"] is None or record["commit"] in card
+    assert str(birds) not in Path("shared/config.json").read_text(encoding="utf-8")
+    picture = f"{birds}/pictures/test/heron/1.png"
+    assert "heron" in invoke("predict", "local-dir:shared", picture)
+    # The record's accuracy is that of the best epoch; the card of other weights must not claim it.
+    invoke("push", str(birds / "run"), "./shared", "--which", "last")
+    card = Path("shared/README.md").read_text(encoding="utf-8")
+    assert "No accuracy is recorded for these weights." in card
+    assert "| top-1 accuracy" not in card
+
+
+def test_push_to_the_hub_fails_clearly(monkeypatch, capsys, birds):
+    def refuse(*_, **__):
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr("isice.models.Network.push_to_hub", refuse)
+    status, _, err = main(monkeypatch, capsys, "push", str(birds / "run"), "owner/birds")
+    assert status == 2
+    assert "the Hub refused or could not be reached (ConnectionError: no network); log in with hf auth login" in err
+
+
+def test_every_command_of_the_guide_runs(tmp_path, monkeypatch):
+    """Blocks marked sh and python in docs/training.md, in their order, in a folder with some pictures."""
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree(make_pictures(tmp_path / "birds") / "val")
+    guide = (Path(__file__).parents[1] / "docs" / "training.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(sh|python)\n(.*?)^```", guide, flags=re.DOTALL | re.MULTILINE)
+    assert {kind for kind, _ in blocks} == {"sh", "python"}
+    for kind, block in blocks:
+        if kind == "python":
+            exec(block, {})
+            continue
+        for line in block.splitlines():
+            program, *arguments = shlex.split(line)
+            assert program == "isice"
+            invoke(*arguments)
+    assert json.loads((tmp_path / "runs/birds/record.json").read_text(encoding="utf-8"))["status"] == "finished"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -122,10 +249,25 @@ def test_train_one_and_report_it(tmp_path):
         (["run", "demo", "--seeds", "a"], "expected --seeds like 0,1,2, got 'a'"),
         (["report", "nowhere"], "'nowhere', which does not exist"),
         (["train", "--data", "digit"], "Did you mean 'digits'?"),
+        (["train", "--recipe", "smal"], "Did you mean 'small'?"),
+        (["eval", "nowhere"], "expected a run folder, got 'nowhere', which does not exist"),
+        (["eval", "."], "checkpoints/best', which does not exist; train first"),
+        (["eval", "untrained", "--which", "newest"], "expected which to be one of 'best', 'last', got 'newest'"),
+        (["eval", "untrained", "--split", "dev"], "expected split to be one of 'test', 'val', 'train', got 'dev'"),
+        (["eval", "untrained", "--set", "data.name=textures"], "the 10 classes of the network, got 4 classes"),
+        (["predict", "nowhere", "a.png"], "expected a run folder, got 'nowhere'"),
+        (["predict", "untrained", "untrained"], "expected images in 'untrained', got none"),
+        (["predict", "untrained", "*.jpg"], "expected images in '*.jpg', got none"),
+        (["export", "untrained", "--format", "onx"], "Did you mean 'onnx'?"),
+        (["export", "untrained", "--which", "last"], "checkpoints/last', which does not exist; use which='best'"),
+        (["push", "nowhere", "./x"], "expected a run folder, got 'nowhere'"),
+        (["push", "untrained", "a/b/c"], "expected a repository like owner/name, got 'a/b/c'"),
     ],
 )
 def test_errors_are_one_line_and_status_two(monkeypatch, capsys, tmp_path, arguments, message):
     monkeypatch.chdir(tmp_path)
+    if "untrained" in arguments:
+        make_untrained(Path("untrained"), "digits", in_chans=1, num_classes=10)
     status, _, err = main(monkeypatch, capsys, *arguments)
     assert status == 2
     assert err.startswith("error: ")
@@ -144,8 +286,15 @@ def test_ctrl_c_is_130(monkeypatch, capsys):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_report", interrupt)
+    monkeypatch.setattr(cli.experiments, "show_report", interrupt)
     assert main(monkeypatch, capsys, "report", "anywhere")[0] == 130
+
+
+@pytest.mark.parametrize("arguments", [["predict", "run"], ["push", "run"], ["eval"], ["export"]])
+def test_missing_arguments_are_usage_errors(monkeypatch, capsys, arguments):
+    status, _, err = main(monkeypatch, capsys, *arguments)
+    assert status == 2
+    assert "Missing argument" in err
 
 
 def test_unknown_command_is_a_usage_error(monkeypatch, capsys):
@@ -162,4 +311,6 @@ def test_help_is_quick_because_torch_stays_away():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.rstrip().endswith("False")
-    assert "doctor" in done.stdout
+    commands = re.findall(r"^│ (\w+) ", done.stdout, flags=re.MULTILINE)
+    expected = ["list", "train", "eval", "predict", "export", "push", "run", "report", "explain", "bench", "doctor"]
+    assert commands == expected

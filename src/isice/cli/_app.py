@@ -13,6 +13,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from .. import __version__
 
@@ -66,7 +67,7 @@ def facts_table(rows: Iterable[tuple[str, object]]) -> Table:
     """Names and values, two columns without rules."""
     made = Table(show_header=False, box=None)
     for name, value in rows:
-        made.add_row(name, str(value))
+        made.add_row(name, Text(str(value)))  # brackets in a value are no markup
     return made
 
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 
 from ._app import Settings, app
-from .experiments import show_report
 
 
 @app.command()
@@ -51,6 +50,8 @@ def train(
     folder = out or Path("runs") / "train" / name
     train_run(config, folder, resume={None: "auto", True: "must", False: "never"}[resume])
     if is_main_process():
+        from .experiments import show_report
+
         show_report(folder)
 
 

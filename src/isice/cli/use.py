@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.progress import track
+from rich.text import Text
 
 from ._app import Run, Settings, Which, app, console, facts_table, table, tell
 
@@ -74,8 +75,8 @@ def predict(
         made.columns[0].no_wrap = False
         for one in found:
             classes = "  ".join(f"{name} {probability:.1%}" for name, probability in one.classes)
-            made.add_row(one.image, classes if one.error is None else f"error: {one.error}")
-        console.print(made, markup=False, highlight=False)
+            made.add_row(Text(one.image), Text(classes if one.error is None else f"error: {one.error}"))
+        console.print(made)
     bad = [one for one in found if one.error is not None]
     for one in bad:
         typer.echo(f"error: {one.image}: {one.error}", err=True)
@@ -159,10 +160,10 @@ def _show_evaluation(evaluation: Any, most: int = 5) -> None:
     )
     made = table("accuracy", "class", title=title)
     for rate, name in chosen:
-        made.add_row(f"{rate:.1%}", name)
+        made.add_row(f"{rate:.1%}", Text(name))
     console.print(made)
     mistakes = table("count", "true → predicted", title="Most frequent mistakes")
     for true, predicted, count in scores.confused_pairs(most):
-        mistakes.add_row(str(count), f"{classes[true]} → {classes[predicted]}")
+        mistakes.add_row(str(count), Text(f"{classes[true]} → {classes[predicted]}"))
     if mistakes.row_count:
         console.print(mistakes)
