@@ -1,24 +1,22 @@
-"""Rebuilds what is generated: docs/methods.md from the registry and the pictures of the gallery in examples/.
+"""Rebuilds what is generated: docs/methods.md from the registry, docs/gallery.md and its pictures from examples/.
 
 Usage: python docs/build.py
 """
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+STEPS = (["docs/generate_methods.py"], ["docs/generate_gallery.py", "--draw"])
 
 
 def main() -> int:
-    environment = {**os.environ, "MPLBACKEND": "Agg"}
-    scripts = [ROOT / "docs" / "generate_methods.py", *sorted((ROOT / "examples").glob("plot_*.py"))]
     failed = []
-    for script in scripts:
-        print(f"{script.relative_to(ROOT)} …", flush=True)
-        if subprocess.run([sys.executable, str(script)], cwd=ROOT, env=environment, check=False).returncode:
-            failed.append(script.name)
+    for script, *options in STEPS:
+        print(f"{script} …", flush=True)
+        if subprocess.run([sys.executable, str(ROOT / script), *options], cwd=ROOT, check=False).returncode:
+            failed.append(script)
     if failed:
         print(f"docs: these scripts failed: {', '.join(failed)}", file=sys.stderr)
     return bool(failed)

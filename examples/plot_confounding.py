@@ -50,7 +50,7 @@ def main(out: str) -> None:
         title = f"partial correlation {partial[0, 1]:+.2f}".replace("-", "−")
         middle.set(title=title, xlabel="x without its part from z", ylabel="y without its part from z")
         for index, (name, matrix) in enumerate({"correlation": correlation, "partial": partial}.items()):
-            values = [matrix[i, j] for i, j in ((0, 1), (0, 2), (1, 2))]
+            values = [float(matrix[i, j]) for i, j in ((0, 1), (0, 2), (1, 2))]
             right.bar(np.arange(3) + 0.4 * index - 0.2, values, 0.36, color=colour_of(index), label=name)
         right.set_xticks(range(3), ["x – y", "x – z", "y – z"])
         right.set(ylim=(-0.15, 1.25), title="all three pairs")

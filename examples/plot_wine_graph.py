@@ -8,14 +8,15 @@ Usage: python examples/plot_wine_graph.py [figure.png]
 """
 
 import sys
-from pathlib import Path
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_wine
 
 from isice.estimator import SparsePrecisionCV
 from isice.report.graph_plots import plot_graph, plot_path, plot_selection
+from isice.report.plots import style
 
 
 def partial_correlations(precision: np.ndarray) -> np.ndarray:
@@ -24,7 +25,7 @@ def partial_correlations(precision: np.ndarray) -> np.ndarray:
     return -precision / (scale[:, :, None] * scale[:, None, :])
 
 
-def main(out: Path) -> None:
+def main(out: str) -> None:
     wine = load_wine()
     # The three cultivars differ in their means; within a cultivar the dependence is what is asked for.
     samples = wine.data - np.stack([wine.data[wine.target == k].mean(axis=0) for k in range(3)])[wine.target]
@@ -33,22 +34,20 @@ def main(out: Path) -> None:
     pairs = samples.shape[1] * (samples.shape[1] - 1) // 2
     print(f"λ = {model.sparsity_:.3f}: {edges} of {pairs} pairs are connected; duality gap {model.dual_gap_:.1e}")
 
-    figure = plt.figure(figsize=(12, 6.5), layout="constrained")
-    grid = figure.add_gridspec(2, 2, width_ratios=[1.5, 1])
     names = [
         name.replace("_", " ").replace("od280/od315 of diluted wines", "OD280/OD315") for name in wine.feature_names
     ]
-    plot_graph(
-        model.partial_correlation_,
-        names,
-        ax=figure.add_subplot(grid[:, 0]),
-        title=f"{edges} of {pairs} pairs depend on each other directly",
-    )
-    plot_selection(model, ax=figure.add_subplot(grid[0, 1]))
-    path = partial_correlations(model.precision_path_)
-    plot_path(model.sparsities_, path, chosen=model.sparsity_, ax=figure.add_subplot(grid[1, 1]))
-    figure.savefig(out, dpi=120)
+    with mpl.rc_context(style()):
+        figure = plt.figure(figsize=(11, 6), dpi=100)
+        grid = figure.add_gridspec(2, 2, width_ratios=[1.5, 1])
+        ax = plot_graph(model.partial_correlation_, names, ax=figure.add_subplot(grid[:, 0]))
+        ax.set_title(f"{edges} of {pairs} pairs depend on each other directly", loc="center")
+        plot_selection(model, ax=figure.add_subplot(grid[0, 1])).set_title("choosing λ")
+        path = partial_correlations(model.precision_path_)
+        ax = plot_path(model.sparsities_, path, chosen=model.sparsity_, ax=figure.add_subplot(grid[1, 1]))
+        ax.set_title("every pair, over λ")
+        figure.savefig(out)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_suffix(".png"))
+    main(sys.argv[1] if len(sys.argv) > 1 else "wine_graph.png")

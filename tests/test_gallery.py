@@ -1,0 +1,86 @@
+"""The gallery: every example draws its picture, and the page shows all of them as they are."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pytest
+from PIL import Image
+
+mpl.use("Agg")
+ROOT = Path(__file__).parents[1]
+NAMES = sorted(path.stem.removeprefix("plot_") for path in (ROOT / "examples").glob("plot_*.py"))
+
+# Examples that train or fit much, cut down to what shows that they run.
+SMALLER = {
+    "channel_graph": {"EPOCHS": 1, "SIZE": 8},
+    "heat_maps": {"EPOCHS": 1, "N_TRAIN": 64, "N_TEST": 8},
+    "output_scale": {"EPOCHS": 1, "N_TRAIN": 128, "N_TEST": 64, "CHANNELS": (8, 16)},
+    "structure_estimation": {"SAMPLES": (60, 120), "SEEDS": (0,), "SIZE": 20},
+    "what_heads_see": {"SEEDS": (0,), "N_TEST": 80},
+}
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    return load(ROOT / "docs" / "generate_gallery.py")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_example_draws_its_picture(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    example = load(ROOT / "examples" / f"plot_{name}.py")
+    for constant, value in SMALLER.get(name, {}).items():
+        assert hasattr(example, constant)
+        setattr(example, constant, value)
+    look = dict(mpl.rcParams)
+    try:
+        example.main(str(tmp_path / "figure.png"))
+    finally:
+        plt.close("all")
+    with Image.open(tmp_path / "figure.png") as picture:
+        assert min(picture.size) > 250
+        assert len(picture.convert("RGB").getcolors(maxcolors=10**6)) > 20
+    assert [path.name for path in tmp_path.iterdir()] == ["figure.png"]
+    assert dict(mpl.rcParams) == look
+
+
+def test_the_committed_page_is_up_to_date(generator):
+    page = generator.PAGE.read_text(encoding="utf-8")
+    assert page == generator.render(), "docs/gallery.md is out of date; run make docs."
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_example_has_its_essay_and_a_small_picture(name, generator):
+    title, text = generator.essay(name)
+    assert 15 < len(title) < 100
+    assert not title.endswith(".")
+    assert len(text.split()) > 50
+    assert "Usage" not in text
+    size = (generator.PICTURES / f"{name}.png").stat().st_size
+    assert 5_000 < size < 150_000
+    assert f"Usage: python examples/plot_{name}.py [figure.png]" in generator.script(name).read_text(encoding="utf-8")
+
+
+def test_the_pictures_are_those_of_the_examples(generator):
+    assert sorted(path.stem for path in generator.PICTURES.iterdir()) == NAMES
+    assert sorted(generator.examples()) == NAMES
+
+
+def test_shrinking_keeps_the_picture(generator, tmp_path):
+    picture = Image.radial_gradient("L").convert("RGB")
+    picture.save(tmp_path / "a.png")
+    generator.shrink(tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as small:
+        assert small.mode == "P"
+        assert small.size == picture.size
+        assert abs(small.convert("RGB").getpixel((10, 10))[0] - picture.getpixel((10, 10))[0]) <= 2
