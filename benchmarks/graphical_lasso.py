@@ -245,6 +245,13 @@ def environment() -> dict[str, Any]:
     return {"commit": commit, "versions": versions, "hardware": hardware}
 
 
+def finite(value: Any) -> Any:
+    """JSON has no infinity: what is not finite becomes null."""
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", action="store_true")
@@ -257,7 +264,7 @@ def main() -> None:
     warnings.simplefilter("ignore")  # the peers' convergence warnings; what they reached is measured here
     rows = list(gpu_rows(args) if args.gpu else cpu_rows(args))
     out = args.out or RESULTS / f"graphical_lasso_{'gpu' if args.gpu else 'cpu'}.json"
-    record = {"title": "graphical lasso", "seed": args.seed, **environment(), "rows": rows}
+    record = {"title": "graphical lasso", "seed": args.seed, **environment(), "rows": [finite(row) for row in rows]}
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"wrote {out}")

@@ -214,6 +214,21 @@ def test_degenerate_matrices_are_solved(kind, dtype):
     assert bool(torch.linalg.cholesky_ex(result.precision).info == 0)
 
 
+@pytest.mark.parametrize("root", ["eigh", "newton_schulz"])
+def test_what_float32_does_not_finish_is_continued_in_float64(root):
+    vector = torch.linspace(1, 2, 24)
+    cov = torch.outer(vector, vector)[None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        precision, covariance, gap, n_iter = graphical_lasso_op(
+            cov, torch.full((1, 1, 1), 0.005), False, 1e-4, 1000, None, root
+        )
+    assert int(n_iter) > 100
+    assert float(gap) <= 1e-4 * 24
+    assert precision.dtype == torch.float32
+    assert float((precision.double() @ covariance.double() - torch.eye(24)).abs().max()) < 1e-2
+
+
 def test_warm_start_needs_fewer_iterations_and_ends_at_the_same_place():
     cov = sample_cov(20, 12, relu=True)
     cold = graphical_lasso(cov, 0.02, tol=1e-8)
