@@ -75,6 +75,16 @@ def _rows(name: str) -> list[dict[str, Any]]:
     return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
 
 
+def _measured_on(name: str) -> str:
+    path = RESULTS / f"scaling_{name}.json"
+    if not path.is_file():
+        return "Not measured yet."
+    record = json.loads(path.read_text(encoding="utf-8"))
+    hardware, versions = record["hardware"], record["versions"]
+    where = hardware.get("gpu", hardware["cpu"])
+    return f"Measured on one {where}, torch {versions['torch']}, timm {versions['timm']}."
+
+
 def _backbones(rows: list[dict[str, Any]]) -> str:
     body = [
         (row["name"], f"{row['parameters'] / 1e6:.1f}", _megabytes(row["parameters"]))
@@ -107,7 +117,8 @@ def _gpu(rows: list[dict[str, Any]]) -> str:
         for row in rows
         if "step_ms" in row
     ]
-    return _table(("data", "size", "backbone", "head", "step (ms)", "images/s", "peak memory (GB)"), body)
+    table = _table(("data", "size", "backbone", "head", "step (ms)", "images/s", "peak memory (GB)"), body)
+    return f"{table}\n\n{_measured_on('gpu')}"
 
 
 def _measured(row: dict[str, Any]) -> tuple[str, str, str]:

@@ -136,6 +136,11 @@ def test_fp16_needs_a_gpu(tmp_path):
         train_run(override(TINY, ["precision=fp16"]), tmp_path)
 
 
+def test_synchronised_batchnorm_needs_gpus(tmp_path):
+    with pytest.raises(ValueError, match="expected GPUs for sync_bn"):
+        train_run(override(TINY, ["sync_bn=true"]), tmp_path)
+
+
 @pytest.mark.gpu
 def test_fp16_trains_with_a_scaler(tmp_path):
     record = train_run(override(TINY, ["precision=fp16", "optim.epochs=1", "device=cuda"]), tmp_path)

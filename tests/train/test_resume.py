@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from isice.config import override
+from isice.experiments.loader import load_experiment
+from isice.experiments.runner import run_experiment
 from isice.train import checkpoint, load_trained, train_run
 from isice.train.checkpoint import read_checkpoint
 from isice.train.engine import Trainer
@@ -96,6 +98,27 @@ def test_interrupted_run_keeps_its_checkpoint_and_goes_on(interrupted, tmp_path_
     expected = train_run(TINY, tmp_path_factory.mktemp("whole"), build=build_linear)
     assert without_times(resumed["epochs"]) == without_times(expected["epochs"])
     assert [session["epoch"] for session in resumed["sessions"]] == [1, 2]
+
+
+def test_an_experiment_resumes_its_killed_cell(tmp_path, monkeypatch):
+    path = tmp_path / "two.toml"
+    settings = "data.val_fraction = 0.2\noptim.epochs = 2\ndevice = 'cpu'\nthreads = 1\ntensorboard = false"
+    path.write_text(f"[config]\n{settings}\n[grid]\noptim.lr = [0.01, 0.02]\n")
+    experiment = load_experiment(path)
+
+    def train(config, folder, label):
+        return train_run(config, folder, label=label, build=build_linear)
+
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 32 + 20)
+        with pytest.raises(KeyboardInterrupt):
+            run_experiment(experiment, tmp_path, train)
+    outcome = run_experiment(experiment, tmp_path, train)
+    assert (len(outcome.skipped), len(outcome.done)) == (1, 1)
+    sessions = {
+        cell.label: len(train(cell.config, tmp_path / cell.name, "")["sessions"]) for cell in experiment.cells()
+    }
+    assert sessions == {"0.01": 1, "0.02": 2}
 
 
 def test_another_config_is_an_error(interrupted):

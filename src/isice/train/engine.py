@@ -132,7 +132,9 @@ class Trainer:
             position.totals.seconds += now - clock
             clock = now
             totals = position.totals
-            progress.step(epoch, images, totals.loss / totals.images, totals.correct / totals.images)
+            progress.step(
+                epoch, images * self.fabric.world_size, totals.loss / totals.images, totals.correct / totals.images
+            )
             if every and step % every == 0 and step < self.steps:
                 self.save_last()
                 clock = time.perf_counter()

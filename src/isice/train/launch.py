@@ -1,5 +1,6 @@
 """Where a run computes: the device, the processes that share the work, threads, and determinism."""
 
+import atexit
 import logging
 import os
 import sys
@@ -30,6 +31,10 @@ def create_fabric(config: RunConfig) -> "Fabric":
     device = resolve_device(config.device)
     if config.precision == "fp16" and device.type == "cpu":
         raise ValueError("train: expected a GPU for precision=fp16, got the CPU, where it is not safe; use bf16.")
+    if config.sync_bn and device.type == "cpu":
+        raise ValueError(
+            "train: expected GPUs for sync_bn, got the CPU, where torch has no such BatchNorm; turn it off."
+        )
     local, nodes = launched(os.environ) or (config.devices, config.nodes)
     fabric = Fabric(
         accelerator=device.type,
@@ -39,7 +44,15 @@ def create_fabric(config: RunConfig) -> "Fabric":
         precision=_PRECISION[config.precision],  # type: ignore[arg-type]
     )
     fabric.launch()
+    if fabric.world_size > 1:
+        atexit.register(_leave_processes)
     return fabric
+
+
+def _leave_processes() -> None:
+    """Takes leave of the other processes; NCCL warns about those that just go."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def launched(environment: Mapping[str, str]) -> tuple[int, int] | None:

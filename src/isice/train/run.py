@@ -100,7 +100,7 @@ def _train(
     seed_everything(config.seed)
     model = build(config, splits)
     if fabric.world_size > 1:
-        # Only the first process is sure to see the folder: nodes need not share a file system.
+        # A network file system may show the other nodes an older state than the one the first process wrote.
         checkpoint = fabric.broadcast(checkpoint)
     trainer = Trainer(config, fabric, model, splits, folder, checkpoint)
     position = trainer.position
