@@ -38,7 +38,7 @@ def main(out: str) -> None:
         name.replace("_", " ").replace("od280/od315 of diluted wines", "OD280/OD315") for name in wine.feature_names
     ]
     with mpl.rc_context(style()):
-        figure = plt.figure(figsize=(11, 6), dpi=100)
+        figure = plt.figure(figsize=(11, 5.8), dpi=88)
         grid = figure.add_gridspec(2, 2, width_ratios=[1.5, 1])
         ax = plot_graph(model.partial_correlation_, names, ax=figure.add_subplot(grid[:, 0]))
         ax.set_title(f"{edges} of {pairs} pairs depend on each other directly", loc="center")

@@ -2,6 +2,7 @@
 
 import base64
 import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -103,8 +104,10 @@ def _maps(picture: np.ndarray, seen: Mapping[str, Explanation]) -> Figure:
 
 
 def _caption(found: Explanation) -> str:
-    text = f"{found.target}: {100 * found.probability:.0f} %"
-    return text if found.target == found.predicted else f"{text}\n(predicted: {found.predicted})"
+    lines = [f"{found.target}: {100 * found.probability:.0f} %"]
+    if found.target != found.predicted:
+        lines.append(f"(predicted: {found.predicted})")
+    return "\n".join(textwrap.fill(line, 26) for line in lines)  # about the width of a tile
 
 
 def _draw(folder: Path, stem: str, draw: Callable[[], Figure], caption: str) -> dict[str, str]:
