@@ -63,7 +63,5 @@ def step_vjp(
     blocks = triton.cdiv(size, _BLOCK)
     d_s, d_gradient = torch.empty_like(s), torch.empty_like(s)
     rates, lams = torch.empty((2, batch, blocks, 1), dtype=s.dtype, device=s.device)
-    _step_vjp[(blocks, batch)](
-        s, nabla, sigma, rate, lam, grad, d_s, d_gradient, rates, lams, size, BLOCK=_BLOCK
-    )
+    _step_vjp[(blocks, batch)](s, nabla, sigma, rate, lam, grad, d_s, d_gradient, rates, lams, size, BLOCK=_BLOCK)
     return d_s, d_gradient, rates.sum(dim=1, keepdim=True), lams.sum(dim=1, keepdim=True)
