@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from tests.pooling._literal import by_image, features, normalized
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from isice.ops.sketch import tensor_sketches_reference
 from isice.pooling import create_pooling
 from isice.pooling.compact_bilinear import CompactBilinear
+from tests.pooling._literal import by_image, features, normalized
 
 
 def tensor_sketch_by_pairs(image, index, sign, n_out):

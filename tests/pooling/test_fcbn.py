@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from tests.pooling._literal import by_image, features, normalized
 
 from isice.pooling.fcbn import FCBN
+from tests.pooling._literal import by_image, features, normalized
 
 
 def test_converged_iteration_equals_the_exact_root():

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tests.pooling._literal import by_image, features, normalized
 
 from isice.pooling.compact_bilinear import CompactBilinear
 from isice.pooling.hihca import HIHCA
+from tests.pooling._literal import by_image, features, normalized
 
 
 def polynomial_by_loop(image, weights):

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from tests.pooling._literal import by_image, features, normalized
 
 from isice.pooling.compact_bilinear import CompactBilinear
 from isice.pooling.kernel_pooling import KernelPooling
+from tests.pooling._literal import by_image, features, normalized
 
 
 def kernel_features_by_tuples(image, index, sign, alpha, n_out):

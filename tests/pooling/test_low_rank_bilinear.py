@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tests.pooling._literal import features
 
 from isice.pooling import create_pooling
 from isice.pooling.low_rank_bilinear import LowRankBilinear
+from tests.pooling._literal import features
 
 
 @pytest.mark.parametrize("average", [True, False])

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tests.pooling._literal import by_image, features, normalized
 
 from isice.pooling.compact_bilinear import CompactBilinear
 from isice.pooling.run import RUN
+from tests.pooling._literal import by_image, features, normalized
 
 
 @pytest.mark.parametrize("strength", [0.5, 0.2])

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from tests.pooling._literal import by_image, features, normalized
 
 from isice.pooling.tkpf import TKPF
+from tests.pooling._literal import by_image, features, normalized
 
 
 @pytest.mark.parametrize("channels", [6, 8])
