@@ -1,14 +1,16 @@
 """``isice bench``: time and memory of training steps and of layers, on the hardware at hand."""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ._app import app, tell
 from .experiments import Limit, show_report
+
+if TYPE_CHECKING:
+    from ..experiments.loader import Experiment
 
 Parts = Annotated[str, typer.Option("--what", metavar="all|steps|layers", help="What is measured.")]
 
@@ -48,21 +50,37 @@ def bench(
     steps = [f"backbone={backbone}", f"image_size={image_size}", f"precision={precision}"]
     steps.append(f"batch_size={batch or (4 if on_cpu else 64)}")
     common = [f"repeats={repeats}", f"device={device}"]
+    parts = [("steps", load_experiment("table5").with_settings([*steps, *common]))]
+    parts.append(("layers", load_experiment("layer").with_settings(common)))
+    parts = [(part, experiment) for part, experiment in parts if what in ("all", part)]
+    limits = _limits(limit or [], [experiment for _, experiment in parts])
     failed = False
-    for part, name, settings in (("steps", "table5", steps), ("layers", "layer", [])):
-        if what in ("all", part):
-            experiment = load_experiment(name).with_settings([*settings, *common])
-            small = ["channels=64,128", "batch=8"] if on_cpu and not limit and part == "layers" else []
-            own = [one for one in limit or small if one.split("=")[0].strip() in {a.name for a in experiment.axes}]
-            outcome = run_experiment(
-                replace(experiment, description=f"{experiment.description} Measured by isice bench."),
-                out / part,
-                partial(run_job, kind="bench"),
-                cells=select_cells(experiment, own),
-                force=True,
-                tell=tell,
-            )
-            failed |= bool(outcome.failed)
-            show_report(out / part, limits=read_limits(experiment, own))
+    for part, experiment in parts:
+        small = ["channels=64,128", "batch=8"] if on_cpu and not limit and part == "layers" else []
+        own = limits[experiment.name] or small
+        outcome = run_experiment(
+            experiment,
+            out / part,
+            partial(run_job, kind="bench"),
+            cells=select_cells(experiment, own),
+            force=True,
+            tell=tell,
+        )
+        failed |= bool(outcome.failed)
+        show_report(out / part, limits=read_limits(experiment, own))
     if failed:
         raise typer.Exit(1)
+
+
+def _limits(limits: list[str], experiments: "list[Experiment]") -> dict[str, list[str]]:
+    """The limits that concern each experiment; one that concerns none is an error."""
+    axes = {experiment.name: {axis.name for axis in experiment.axes} for experiment in experiments}
+    for limit in limits:
+        if not any(_axis(limit) in names for names in axes.values()):
+            known = ", ".join(dict.fromkeys(name for names in axes.values() for name in sorted(names)))
+            raise ValueError(f"bench: expected --limit axis=value with an axis of {known}, got {limit!r}.")
+    return {name: [limit for limit in limits if _axis(limit) in names] for name, names in axes.items()}
+
+
+def _axis(limit: str) -> str:
+    return limit.partition("=")[0].strip()

@@ -1,0 +1,126 @@
+"""Jobs: what they compute, and the record that each leaves."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from isice.config import config_hash, override
+from isice.experiments.kinds import BenchConfig, DatasetConfig, StructureConfig
+from isice.experiments.loader import load_recipe
+from isice.jobs import bench, run_job
+from isice.jobs.structure import estimation_error, random_precision
+
+
+def record(folder):
+    return json.loads((folder / "record.json").read_text(encoding="utf-8"))
+
+
+def test_a_training_run_is_evaluated_at_its_end(tmp_path):
+    settings = ["optim.epochs=1", "model.reduce=4", "model.pooling=gap", "device=cpu"]
+    config = override(load_recipe("small"), settings)
+    run_job(config, tmp_path, "label")
+    assert record(tmp_path)["hash"] == config_hash(config)
+    (evaluation,) = json.loads((tmp_path / "evaluation.json").read_text(encoding="utf-8"))["evaluations"]
+    assert evaluation["top1"] == pytest.approx(record(tmp_path)["accuracy"]["test"])
+    before = (tmp_path / "evaluation.json").stat().st_mtime_ns
+    run_job(config, tmp_path, "label")  # finished: nothing is done again
+    assert (tmp_path / "evaluation.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("pooling", ["gap", "isice_mlp"])
+def test_a_step_is_measured(tmp_path, pooling):
+    config = BenchConfig(backbone="small_cnn", pooling=pooling, image_size=16, batch_size=2, reduce=4, repeats=2)
+    run_job(config, tmp_path, "label", kind="bench")
+    found = record(tmp_path)
+    assert (found["status"], found["kind"], found["repeats"]) == ("finished", "bench", 2)
+    assert found["batch_seconds"] > 0
+    assert found["epoch_minutes"] == pytest.approx(found["batch_seconds"] * 63345 / 60)  # 126,689 images in pairs
+    assert found["seconds"] >= found["batch_seconds"]
+    assert found["hardware"]["device"] == "cpu" or found["peak_gib"] > 0
+
+
+def test_a_layer_is_measured():
+    config = BenchConfig(what="layer", pooling="precision", channels=8, side=3, batch_size=2, repeats=1, device="cpu")
+    found = bench.measure(config)
+    assert found["forward_ms"] > 0
+    assert found["forward_backward_ms"] > 0
+    assert found["kept_gb_per_image"] == pytest.approx(found["kept_mib"] * 2**20 / 2 / 1e9)
+    assert found["peak_mib"] is None
+
+
+def test_slow_work_is_measured_once(monkeypatch):
+    calls = []
+    assert bench.median_seconds(lambda: calls.append(1), torch.device("cpu"), 4)[1] == 4
+    assert len(calls) == 5  # and a warm-up
+    monkeypatch.setattr(bench, "SLOW_SECONDS", -1.0)
+    assert bench.median_seconds(lambda: None, torch.device("cpu"), 4)[1] == 1
+
+
+def test_what_is_kept_is_counted_once_and_without_weights_and_input():
+    layer = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid(), nn.Sigmoid())
+    # The linear layer keeps its input and weight, each sigmoid its own output: 2 · 3 · 4 floats.
+    assert bench.kept_bytes(layer, torch.rand(3, 4)) == 2 * 3 * 4 * 4
+
+
+def test_tf32_is_put_back():
+    before = torch.get_float32_matmul_precision()
+    with bench.tf32(True):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.gpu
+def test_peak_memory_on_a_gpu():
+    config = BenchConfig(what="layer", pooling="isice", channels=64, batch_size=8, device="cuda")
+    assert bench.measure(config)["peak_mib"] > 0
+
+
+def test_a_failed_measurement_is_recorded(tmp_path):
+    with pytest.raises(ValueError, match="Did you mean 'isice'"):
+        run_job(BenchConfig(what="layer", pooling="isic"), tmp_path, "label", kind="bench")
+    assert record(tmp_path)["status"] == "failed"
+    assert "Did you mean 'isice'" in record(tmp_path)["error"]
+
+
+def test_datasets():
+    from isice.jobs.job import dataset_facts
+
+    assert dataset_facts(DatasetConfig("cars")) == {
+        "classes": 196, "images": {"total": 16185, "train": 8144, "test": 8041},
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=r"one whose size is known .*got 'folder'"):
+        dataset_facts(DatasetConfig("folder"))
+
+
+@pytest.mark.parametrize("structure", ["dense", "sparse"])
+def test_random_structures(structure):
+    matrix = random_precision(structure, 60, np.random.default_rng(0))
+    assert np.linalg.eigvalsh(matrix)[0] > 0
+    np.testing.assert_array_equal(matrix, matrix.T)
+    zeros = (matrix == 0).mean()
+    assert zeros == 0 if structure == "dense" else 0.9 < zeros < 0.99
+
+
+def test_maximum_likelihood_is_the_inverse_of_the_sample_covariance():
+    config = StructureConfig("sparse", "mle", size=5, samples=40, seed=3)
+    rng = np.random.default_rng(3)
+    truth = random_precision("sparse", 5, rng)
+    x = rng.multivariate_normal(np.zeros(5), np.linalg.inv(truth), size=40)
+    x = x - x.mean(axis=0)
+    expected = np.linalg.norm(np.linalg.inv(x.T @ x / 40) - truth)
+    assert estimation_error(config)["error"] == pytest.approx(expected)
+    with pytest.raises(ValueError, match="more than 5 samples"):
+        estimation_error(StructureConfig("sparse", "mle", size=5, samples=5))
+
+
+def test_sparse_estimation_wins_where_the_paper_says_so():
+    def error(structure, estimator, samples):
+        return estimation_error(StructureConfig(structure, estimator, size=30, samples=samples))["error"]
+
+    assert error("sparse", "sice", 45) < 0.5 * error("sparse", "mle", 45)  # sparse truth, few samples
+    advantage = {s: error(s, "mle", 1500) / error(s, "sice", 1500) for s in ("sparse", "dense")}
+    assert advantage["sparse"] > 1.2  # still better with many samples
+    assert advantage["dense"] < 1.1  # nothing to gain on a dense one
