@@ -3,7 +3,6 @@
 import json
 
 import pytest
-
 from benchmarks import scaling_tables
 from benchmarks.scaling_tables import DOCUMENT, memory_bytes, ring_bytes, run_hours, step_seconds, tables
 

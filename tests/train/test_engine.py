@@ -209,7 +209,7 @@ def test_diverged_weights_are_named(tmp_path):
         train_run(TINY, tmp_path, build=build)
 
 
-def test_compiled_model_trains_like_the_plain_one(tmp_path):
+def test_the_model_is_compiled_if_asked(tmp_path):
     config = override(TINY, ["optim.epochs=1"])
     fabric, splits = create_fabric(config), load_splits(config.data)
     compiled = []
@@ -219,3 +219,12 @@ def test_compiled_model_trains_like_the_plain_one(tmp_path):
         trainer = Trainer(override(config, ["compile=true"]), fabric, Linear(), splits, tmp_path)
         trainer._begin(0, trainer.stages[0])
     assert compiled == [trainer.model]
+
+
+@pytest.mark.slow
+def test_really_compiled_model_trains_like_the_plain_one(tmp_path):
+    losses = [
+        train_run(override(TINY, ["optim.epochs=1", f"compile={on}"]), tmp_path / on)["epochs"][0]["train_loss"]
+        for on in ("true", "false")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)

@@ -81,3 +81,11 @@ def test_sgd_has_its_momentum():
     optimizer = create_optimizer(model(), OptimConfig(optimizer="sgd", momentum=0.7, weight_decay=0.2))
     assert isinstance(optimizer, torch.optim.SGD)
     assert {(group["momentum"], group["weight_decay"]) for group in optimizer.param_groups} == {(0.7, 0.2)}
+
+
+def test_a_head_that_gives_logits_is_the_classifier():
+    net = model()
+    net.pooling, net.classifier = net.classifier, nn.Identity()
+    groups = create_optimizer(net, OptimConfig(lr=0.1, classifier_lr_factor=5.0)).param_groups
+    assert {group["name"]: group["lr"] for group in groups} == {"network": 0.1, "classifier": 0.5}
+    assert groups[1]["params"] == list(net.pooling.parameters())

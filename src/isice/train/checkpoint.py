@@ -117,8 +117,8 @@ def save_checkpoint(
         config: The run.
         classes: Names of the classes.
         model: The network whose weights are saved.
-        epoch: Epochs begun, counted from 1.
-        step: Optimizer steps done in that epoch.
+        epoch: Epochs completed.
+        step: Optimizer steps done in the next epoch.
         state: What training needs besides to go on: tensors, numbers, strings, lists and dictionaries.
     """
     check_choice("save_checkpoint", "which", which, WHICH)

@@ -125,7 +125,7 @@ def determinism(wanted: bool) -> Iterator[None]:
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:
-    """The most memory in bytes that this process held so far: resident on the host, allocated on the GPU."""
+    """The most memory in bytes: resident on the host since the process began, on the GPU since the run did."""
     found = {}
     if sys.platform != "win32":
         import resource

@@ -11,7 +11,9 @@ from ..config import OptimConfig
 
 
 def create_optimizer(model: nn.Module, config: OptimConfig) -> Optimizer:
-    """AdamW or SGD over the trainable parameters; those under ``model.classifier`` have their own rate and decay.
+    """AdamW or SGD over the trainable parameters; those of the classifier have their own rate and decay.
+
+    The classifier is ``model.classifier``, or ``model.pooling`` where that gives the logits itself.
 
     Example:
         >>> model = nn.Sequential()
@@ -23,13 +25,15 @@ def create_optimizer(model: nn.Module, config: OptimConfig) -> Optimizer:
     trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not trainable:
         raise ValueError("create_optimizer: expected a model with trainable parameters, got none; unfreeze some.")
+    names = [name for name, _ in model.named_parameters()]
+    classifier = "classifier." if any(name.startswith("classifier.") for name in names) else "pooling."
     decay = config.weight_decay if config.classifier_weight_decay is None else config.classifier_weight_decay
     groups: list[dict[str, Any]] = [
         {"name": "network", "lr": config.lr, "weight_decay": config.weight_decay, "params": []},
         {"name": "classifier", "lr": config.lr * config.classifier_lr_factor, "weight_decay": decay, "params": []},
     ]
     for name, parameter in trainable:
-        groups[name.startswith("classifier.")]["params"].append(parameter)
+        groups[name.startswith(classifier)]["params"].append(parameter)
     groups = [group for group in groups if group["params"]]
     if config.optimizer == "sgd":
         return SGD(groups, lr=config.lr, momentum=config.momentum)

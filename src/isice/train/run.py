@@ -1,6 +1,7 @@
 """One run, from its config to its record."""
 
 import datetime
+import gc
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -62,8 +63,12 @@ def train_run(
         return start.finished
     if resume == "never" and is_main_process():
         clear_run(folder)
-    with cpu_threads(config.threads), determinism(config.deterministic):
-        return _recorded(config, folder, label or config.model.pooling, build or build_model, start.checkpoint)
+    try:
+        with cpu_threads(config.threads), determinism(config.deterministic):
+            return _recorded(config, folder, label or config.model.pooling, build or build_model, start.checkpoint)
+    finally:
+        # Wrapped models refer to themselves: without this, memory and loader processes would stay for the next run.
+        gc.collect()
 
 
 def _recorded(
@@ -73,6 +78,8 @@ def _recorded(
     try:
         fabric = create_fabric(config)
         record["hardware"] = hardware(fabric.device)
+        if fabric.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(fabric.device)
         record |= {"status": "finished", **_train(config, folder, fabric, label, build, checkpoint)}
     except BaseException as error:
         _record_failure(folder, record, error)
