@@ -1,0 +1,108 @@
+"""isice run, report and bench: what they print, write and refuse."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from isice import cli
+from isice.cli._app import console
+
+SMALL = ["--set", "optim.epochs=1", "--set", "model.reduce=4", "--set", "device=cpu"]
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch, tmp_path):
+    monkeypatch.setattr(console, "_width", 300)
+    monkeypatch.chdir(tmp_path)
+
+
+def invoke(*arguments, status=0):
+    result = CliRunner().invoke(cli.app, list(arguments))
+    assert result.exit_code == status, result.output
+    return result.output
+
+
+def test_a_plan_of_a_table():
+    text = invoke("run", "table3", "--limit", "dataset=cub", "--seeds", "0,1,2", "--dry-run")
+    assert len(re.findall(r"cub200 \w+ seed \d\s+[0-9a-f]{12}\s+unknown\s+run", text)) == 48
+    assert "48 to run, 0 finished before; time unknown" in text
+
+
+def test_a_grid_in_two_shards_then_its_report(tmp_path):
+    for shard in ("0/2", "1/2"):
+        arguments = ["run", "demo", "--limit", "pooling=gap,precision", *SMALL]
+        assert "1 run, 0 skipped; when all are done: isice report runs/demo" in invoke(*arguments, "--shard", shard)
+    assert not (tmp_path / "runs/demo/report.md").exists()
+    text = invoke("report", "runs/demo")
+    assert re.search(r"gap\s+\d+\.\d", text)
+    assert re.search(r"isqrt_cov\s+—", text)
+    plan = invoke("run", "demo", *SMALL, "--dry-run")
+    assert plan.count("skip: finished in runs/demo/") == 2
+    assert re.search(r"isice\s+[0-9a-f]{12}\s+\d+ s\s+run", plan)  # estimated from the runs with other heads
+    assert re.search(r"2 to run, 2 finished before; about \d+ s on one device", plan)
+
+
+def test_experiments_share_finished_runs(tmp_path):
+    (tmp_path / "mine.toml").write_text('[experiment]\nrecipe = "small"\n[axes.head]\nA = { model.pooling = "gap" }\n')
+    invoke("run", "demo", "--limit", "pooling=gap", *SMALL)
+    text = invoke("run", "mine.toml", *SMALL, "--set", "data.name=digits")
+    assert re.search(r"A: finished before in runs/demo/gap-\S+, skipped", text)
+    assert re.search(r"A\s+\d+\.\d", text)
+    apart = invoke("run", "mine.toml", *SMALL, "--set", "data.name=digits", "--dry-run", "--out", "elsewhere")
+    assert "1 to run" in apart
+
+
+def test_report_of_the_paper_without_runs(tmp_path):
+    text = invoke("report", "table4", "--limit", "dataset=cub")
+    assert re.search(r"iSICE\+MLP\s+86\.1ᵃ / — / —", text)
+    assert "Airplane" not in text
+    for name in ("report.md", "report.tex", "report.html"):
+        assert (tmp_path / "runs" / "table4" / name).is_file()
+
+
+def test_datasets_against_the_paper():
+    text = invoke("run", "table6")
+    assert re.search(r"Birds\s+200 / 200 / \+0\s+11,788 / 11,788 / \+0", text)
+    assert "6,600ᵃ / 6,667 / +67" in text
+
+
+def test_devices_run_in_their_own_processes():
+    text = invoke("run", "table6", "--limit", "dataset=cars", "--devices", "cpu")
+    assert "cars: started on cpu, output in runs/table6/cars-seed0-" in text
+    assert re.search(r"Cars\s+196 / 196 / \+0", text)
+
+
+def test_bench(tmp_path):
+    common = ["--limit", "method=gap,isice", "--limit", "channels=64", "--limit", "batch=8", "--repeats", "1"]
+    small = ["--model", "small_cnn", "--image-size", "16", "--batch", "2", "--device", "cpu"]
+    text = invoke("bench", *common, *small)
+    assert re.search(r"GAP\s+29\.0ᵃ / 0\.\d{3} / −\d+\.\d{3}.* 1\.00 / 1\.00 / \+0\.00", text)
+    assert re.search(r"iSICE\s+64\s+\d+\.\d\d", text)
+    assert "SICE+MLP" not in text
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/bench/*/*/record.json")]
+    assert sorted((r["config"]["what"], r["config"]["pooling"]) for r in records) == [
+        ("layer", "gap"), ("layer", "isice"), ("step", "gap"), ("step", "isice"),
+    ]  # fmt: skip
+    for part in ("steps", "layers"):
+        assert (tmp_path / "runs" / "bench" / part / "figures" / "grid.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "table3", "--limit", "dataset=cubb"], "Did you mean 'cub200'?"),
+        (["run", "demo", "--shard", "3"], "expected --shard i/n"),
+        (["run", "demo", "--only-cell", "9"], "expected --only-cell from 0 to 3, got 9"),
+        (["run", "demo", "--devices", ","], "expected --devices like 0,1 or cpu"),
+        (["report", ".", "--limit", "a=b"], "expected --limit and --set with an experiment"),
+        (["report", "tabel3"], "'tabel3', which does not exist"),
+        (["bench", "--what", "step"], "Did you mean 'steps'?"),
+        (["bench", "--limit", "methd=gap"], "expected --limit axis=value"),
+    ],
+)
+def test_mistakes(arguments, message):
+    result = CliRunner().invoke(cli.app, arguments)
+    assert isinstance(result.exception, ValueError | OSError)
+    assert message in str(result.exception)
