@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from isice import create_model, list_poolings
+from isice.functional import l2_normalize
 from isice.train import export, load_trained
 from isice.train.export import export_model, export_run
 
@@ -62,6 +64,18 @@ def test_onnx_computes_the_networks_logits(tmp_path, pooling):
     expected = model(images).detach()
     scale = float(expected.abs().max())
     torch.testing.assert_close(run_onnx(exported.path, images), expected, rtol=0, atol=1e-4 * scale)
+
+
+class Normalized(nn.Module):
+    """Divides by a length that is kept from zero by 1e-12 only."""
+
+    def forward(self, x):
+        return l2_normalize(x.flatten(1))[:, :3] + 1
+
+
+def test_small_safeguards_survive_in_onnx(tmp_path):
+    exported = export_model(Normalized(), FACTS, "onnx", tmp_path / "model.onnx")
+    torch.testing.assert_close(run_onnx(exported.path, torch.zeros(2, 3, 9, 9)), torch.ones(2, 3))
 
 
 @pytest.mark.slow
