@@ -1,10 +1,16 @@
 """Several processes: each run in its own, on the device it is given; a killed one costs nothing else."""
 
 import json
+import multiprocessing
 import os
 import signal
+import threading
+import time
+
+import pytest
 
 from isice.config import config_hash
+from isice.experiments import sweep
 from isice.experiments.loader import load_experiment
 from isice.experiments.records import read_records
 from isice.experiments.runner import run_experiment
@@ -13,6 +19,9 @@ from isice.experiments.runner import run_experiment
 def job(config, folder, label):
     """Stands for training, in another process: leaves a record, fails for precision, is killed for isice."""
     print(f"hello from {label}")
+    worker = multiprocessing.get_context("fork").Process(target=int)  # as a loader of images does
+    worker.start()
+    worker.join()
     if config.model.pooling == "isice":
         os.kill(os.getpid(), signal.SIGKILL)
     failed = config.model.pooling == "precision"
@@ -39,3 +48,30 @@ def test_a_sweep_on_two_devices(tmp_path):
     assert sorted(text.splitlines()[0] for text in logs) == [
         f"hello from {name}" for name in ("gap", "isice", "isqrt_cov", "precision")
     ]
+
+
+def sleep(config, folder, label):
+    """A run that does not end by itself."""
+    (folder / "pid").write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def test_an_interrupt_ends_the_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep, "GRACE_SECONDS", 0)
+    cells = load_experiment("demo").cells()
+    results = sweep.run_on_devices(cells, tmp_path, sleep, ["cpu"], tell=lambda line: None)
+
+    def interrupt():
+        while not list(tmp_path.glob("*/pid")):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(results)
+    (path,) = tmp_path.glob("*/pid")  # the next cell was not begun
+    deadline = time.monotonic() + 20
+    while multiprocessing.active_children() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(path.read_text()), 0)

@@ -60,6 +60,7 @@ def run(
         _show_plan(plan(cells, chosen.kind, find_records(pool), force=force), f"{chosen.title} → {folder}")
         return
     from ..jobs import run_job
+    from ..train.launch import is_main_process
 
     outcome = run_experiment(
         chosen,
@@ -71,9 +72,9 @@ def run(
         force=force,
         tell=tell,
     )
-    if shard is None and only_cell is None:
+    if shard is None and only_cell is None and is_main_process():
         show_report(folder, limits=read_limits(chosen, limit or ()))
-    else:
+    elif is_main_process():
         tell(f"{len(outcome.done)} run, {len(outcome.skipped)} skipped; when all are done: isice report {folder}")
     if outcome.failed:
         raise typer.Exit(1)

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from .records import read_record
 
 Job = Callable[[Any, Path, str], Any]
 LOG_FILE = "log.txt"
+GRACE_SECONDS = 10
 
 
 def run_on_devices(
@@ -40,46 +42,46 @@ def run_on_devices(
     ended: queue.SimpleQueue[tuple[Cell, str | None]] = queue.SimpleQueue()
     for cell in cells:
         waiting.put(cell)
-    stop = threading.Event()
+    stop, started = threading.Event(), list[BaseProcess]()
+
+    def serve(device: str) -> None:
+        """Takes cells until there are none."""
+        while not stop.is_set():
+            try:
+                cell = waiting.get_nowait()
+            except queue.Empty:
+                return
+            tell(f"{cell.label}: started on {device}, output in {out / cell.name / LOG_FILE}")
+            try:
+                ended.put((cell, _run_process(cell, out / cell.name, job, device, started)))
+            except Exception as error:
+                ended.put((cell, f"{type(error).__name__}: {error}"))
+
     for device in devices:
-        threading.Thread(target=_serve, args=(device, waiting, ended, out, job, tell, stop), daemon=True).start()
+        threading.Thread(target=serve, args=(device,), daemon=True).start()
     try:
         for _ in cells:
             yield ended.get()
     finally:
         stop.set()
+        _end(started)
 
 
-def _serve(
-    device: str,
-    waiting: "queue.SimpleQueue[Cell]",
-    ended: "queue.SimpleQueue[tuple[Cell, str | None]]",
-    out: Path,
-    job: Job,
-    tell: Callable[[str], None],
-    stop: threading.Event,
-) -> None:
-    """Takes cells until there are none."""
-    while not stop.is_set():
-        try:
-            cell = waiting.get_nowait()
-        except queue.Empty:
-            return
-        folder = out / cell.name
-        tell(f"{cell.label}: started on {device}, output in {folder / LOG_FILE}")
-        try:
-            ended.put((cell, _run_process(cell, folder, job, device)))
-        except Exception as error:
-            ended.put((cell, f"{type(error).__name__}: {error}"))
+def _end(processes: list[BaseProcess]) -> None:
+    """Ends runs that are still going after an interrupt; the terminal has told them too, so they get a moment."""
+    for process in processes:
+        if process.is_alive():
+            process.join(GRACE_SECONDS)
+            process.terminate()
 
 
-def _run_process(cell: Cell, folder: Path, job: Job, device: str) -> str | None:
+def _run_process(cell: Cell, folder: Path, job: Job, device: str, started: list[BaseProcess]) -> str | None:
     folder.mkdir(parents=True, exist_ok=True)
     config = replace(cell.config, device=device) if hasattr(cell.config, "device") else cell.config
-    process = multiprocessing.get_context("spawn").Process(
-        target=_work, args=(job, config, folder, cell.label), daemon=True
-    )
+    # No daemon: a run may start processes of its own, to load images.
+    process = multiprocessing.get_context("spawn").Process(target=_work, args=(job, config, folder, cell.label))
     process.start()
+    started.append(process)
     process.join()
     if process.exitcode == 0:
         return None

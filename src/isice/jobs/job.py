@@ -11,6 +11,7 @@ from ..data import DATASETS, dataset_info
 from ..experiments.kinds import DatasetConfig
 from ..train import train_run
 from ..train.evaluation import evaluate_run
+from ..train.launch import is_main_process
 from ..train.record import EVALUATION_FILE, new_record, write_record
 from .bench import measure
 from .structure import estimation_error
@@ -39,7 +40,7 @@ def run_job(config: Any, folder: Path, label: str, *, kind: str = "train", force
 
 def _train(config: RunConfig, folder: Path, label: str, force: bool) -> None:
     train_run(config, folder, label=label, resume="never" if force else "auto")
-    if not (folder / EVALUATION_FILE).is_file():
+    if is_main_process() and not (folder / EVALUATION_FILE).is_file():
         evaluate_run(folder, settings=[f"device={config.device}", *_where(config)])
 
 
