@@ -30,6 +30,19 @@ def test_a_plan_of_a_table():
     assert "48 to run, 0 finished before; time unknown" in text
 
 
+def test_the_demo_grid_end_to_end(tmp_path):
+    text = invoke("run", "demo", *SMALL)
+    for head in ("gap", "isqrt_cov", "precision", "isice"):
+        assert re.search(rf"{head}\s+\d+\.\d\s+\d+\.\d\s+1\s", text)
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/demo/*/record.json")]
+    assert [record["status"] for record in records] == ["finished"] * 4
+    pictures = {path.stem for path in tmp_path.glob("runs/demo/figures/*.png")}
+    assert pictures == {n + t for n in ("accuracy", "curves", "confusion", "descriptors") for t in ("", "-dark")}
+    page = (tmp_path / "runs" / "demo" / "report.html").read_text(encoding="utf-8")
+    assert page.count("<img") == 4
+    assert "Run with other settings than the file&#39;s: optim.epochs=1, model.reduce=4." in page
+
+
 def test_a_grid_in_two_shards_then_its_report(tmp_path):
     for shard in ("0/2", "1/2"):
         arguments = ["run", "demo", "--limit", "pooling=gap,precision", *SMALL]
