@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.measure import RESULTS, forward_backward, median_ms, write_results
+from benchmarks.measure import RESULTS, forward_backward, median_ms, peak_mib, write_results
 from isice.pooling import Pooling, create_pooling, list_poolings
 
 NUM_CLASSES = 200
@@ -37,18 +37,6 @@ def kept_mib(layer: Pooling, x: Tensor) -> float:
     # `out` lives until here: a freed storage could be handed out again and hide another.
     del out
     return sum(kept.values()) / 2**20
-
-
-def peak_mib(layer: Pooling, x: Tensor) -> float | None:
-    """Peak GPU memory of forward and backward in MiB, beyond input and weights; None on a CPU, which does not count."""
-    if x.device.type != "cuda":
-        return None
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    forward_backward(layer, x)
-    torch.cuda.synchronize()
-    return (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
 def time_ms(run: Callable[[], object], device: torch.device, repeats: int) -> float:

@@ -1,4 +1,4 @@
-"""Rebuilds what is generated: docs/methods.md from the registry, docs/gallery.md and its pictures from examples/.
+"""Rebuilds what is generated: methods.md from the registry, benchmarks.md from records, gallery.md from examples/.
 
 Usage: python docs/build.py
 """
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-STEPS = (["docs/generate_methods.py"], ["docs/generate_gallery.py", "--draw"])
+STEPS = (["docs/generate_methods.py"], ["docs/generate_benchmarks.py"], ["docs/generate_gallery.py", "--draw"])
 
 
 def main() -> int:

@@ -51,3 +51,12 @@ def test_the_version_is_one():
     assert project["version"] == isice.__version__
     assert f"version: {isice.__version__}" in (ROOT / "CITATION.cff").read_text()
     assert f"## {isice.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_page_of_benchmarks_says_what_the_records_say():
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("generate_benchmarks", ROOT / "docs" / "generate_benchmarks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8") == module.page(), "run make docs"
