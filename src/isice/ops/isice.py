@@ -208,4 +208,4 @@ def isice(
     options = isice_options("isice", n_iter, n_inverse_iter, normalize, first_gradient, alpha)
     options = options._replace(kernels=use_kernels("isice", backend, cov))
     lam, eta = _per_image("sparsity", sparsity, cov), _per_image("step_size", step_size, cov)
-    return _ISICE.apply(cov.reshape(-1, *cov.shape[-2:]), lam, eta, options).reshape(cov.shape)
+    return _ISICE.apply(cov.reshape(-1, *cov.shape[-2:]).contiguous(), lam, eta, options).reshape(cov.shape)
