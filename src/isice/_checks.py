@@ -63,6 +63,25 @@ def check_square(who: str, matrix: Any) -> None:
         )
 
 
+def check_symmetric(who: str, matrix: Any) -> None:
+    """Raises unless ``matrix`` is square and, as far as its first row and column tell, symmetric.
+
+    The look at the numbers is for plain tensors on a CPU: elsewhere it would stop a GPU or a compiler.
+    """
+    import torch
+
+    check_square(who, matrix)
+    if torch.compiler.is_compiling() or type(matrix) is not torch.Tensor or matrix.device.type != "cpu":
+        return
+    asymmetry = (matrix[..., 0, :] - matrix[..., :, 0]).detach().abs()
+    largest = matrix.detach().diagonal(dim1=-2, dim2=-1).abs().amax(-1, keepdim=True)
+    if (asymmetry > 1e-3 * largest).any():
+        raise ValueError(
+            f"{who}: expected symmetric matrices (..., D, D), got {tuple(matrix.shape)} with a row unlike its "
+            "column; pass features through covariance() first, or (S + Sᵀ)/2."
+        )
+
+
 def check_feature_map(who: str, x: Any, channels: int | None = None) -> None:
     """Raises unless ``x`` is a floating-point feature map (B, C, H, W), with ``channels`` channels if given."""
     check_floating(who, x)

@@ -123,7 +123,7 @@ def test_an_experiment_resumes_its_killed_cell(tmp_path, monkeypatch):
 
 def test_another_config_is_an_error(interrupted):
     other = override(TINY, ["optim.lr=0.5"])
-    message = r"optim.lr = 0.01 there and 0.5 here; use another folder, or start anew with resume='never'"
+    message = r"optim.lr = 0.01 there and 0.5 here; use another folder, or start anew"
     for resume in ("auto", "must"):
         with pytest.raises(ValueError, match=message):
             train_run(other, interrupted, build=build_linear, resume=resume)

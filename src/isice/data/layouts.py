@@ -155,6 +155,12 @@ def load_folder(config: DataConfig) -> Loaded:
     return Loaded(tuple(classes), _files(config, train_paths, train_labels, classes), *parts)
 
 
+def _remedy(name: str) -> str:
+    if name == "folder":
+        return "sort the images into train/<class>/* and test/<class>/* (or val/<class>/*)"
+    return "unpack the archive there or set data.root"
+
+
 def find_root(config: DataConfig, *needed: str) -> Path:
     """``data.root``, or the single folder in it that holds ``needed`` (an archive unpacked as it came)."""
     if config.root is None:
@@ -168,7 +174,7 @@ def find_root(config: DataConfig, *needed: str) -> Path:
         missing = [name for name in needed if not (root / name).exists()]
         raise FileNotFoundError(
             f"data: expected {', '.join(needed)} of {config.name!r} in {str(root)!r} or a folder of it, "
-            f"got no {', '.join(missing)}; unpack the archive there or set data.root."
+            f"got no {', '.join(missing)}; {_remedy(config.name)}."
         )
     return complete[0]
 

@@ -143,6 +143,8 @@ def create_backbone(
         torch.Size([1, 64, 4, 6])
     """
     timm_name = _timm_name(name)
+    if "image_size" in backbone_kwargs:
+        raise TypeError("create_model: expected img_size, got image_size; write img_size=(height, width).")
     check_int("create_model", "in_chans", in_chans, minimum=1)
     size = None if img_size is None else _pair(img_size)
     kwargs = {"num_classes": 0, "in_chans": in_chans, **backbone_kwargs}

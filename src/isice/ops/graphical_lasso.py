@@ -209,7 +209,10 @@ def _refuse_unsolvable(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) ->
         raise ValueError(f"{who}: expected finite matrices and penalties, got NaN or infinity; clean the input first.")
     asymmetry = float((cov - cov.mT).abs().max())
     if asymmetry > 1e-3 * float(cov.abs().max()):
-        raise ValueError(f"{who}: expected symmetric matrices, got an asymmetry of {asymmetry:.3g}; pass (S + Sᵀ)/2.")
+        raise ValueError(
+            f"{who}: expected symmetric matrices, got an asymmetry of {asymmetry:.3g}; "
+            "pass features through covariance() first, or (S + Sᵀ)/2."
+        )
     if bool((penalty < 0).any()):
         raise ValueError(f"{who}: expected sparsity ≥ 0 and weights ≥ 0, got {float(penalty.min()):.3g}.")
     variance = cov.diagonal(dim1=-2, dim2=-1)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from .._checks import check_choice, check_int, check_number, check_square
+from .._checks import check_choice, check_int, check_number, check_symmetric
 from ._autograd import first_derivative_only
 from ._dispatch import Backend, use_kernels
 from ._precision import full_precision
@@ -204,7 +204,7 @@ def isice(
         chosen = PRESETS[preset]
         normalize, first_gradient = chosen["normalize"], chosen["first_gradient"]
         n_inverse_iter = chosen["n_inverse_iter"]
-    check_square("isice", cov)
+    check_symmetric("isice", cov)
     options = isice_options("isice", n_iter, n_inverse_iter, normalize, first_gradient, alpha)
     options = options._replace(kernels=use_kernels("isice", backend, cov))
     lam, eta = _per_image("sparsity", sparsity, cov), _per_image("step_size", step_size, cov)

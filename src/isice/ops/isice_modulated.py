@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .._checks import check_square
+from .._checks import check_symmetric
 from ._precision import full_precision
 from ._sparse_step import update
 from ._trace import add_diagonal, normalize_trace
@@ -39,7 +39,7 @@ def isice_modulated(
         >>> isice_modulated(torch.eye(3)[None], ones).shape
         torch.Size([1, 3, 3])
     """
-    check_square("isice_modulated", cov)
+    check_symmetric("isice_modulated", cov)
     isice_options("isice_modulated", n_iter, n_inverse_iter, normalize, "inverse", alpha)
     sigma = normalize_trace(cov).matrix
     s = newton_schulz_inverse(add_diagonal(sigma, alpha), n_inverse_iter)

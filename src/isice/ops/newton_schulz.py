@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from .._checks import check_int, check_square
+from .._checks import check_int, check_symmetric
 from ._dispatch import Backend, kernel_precision, use_kernels
 from ._precision import full_precision
 from ._trace import add_diagonal, add_diagonal_, inner, normalize_trace
@@ -141,7 +141,7 @@ class _NewtonSchulz(torch.autograd.Function):
 
 def _newton_schulz(cov: Tensor, n_iter: int, kind: Kind, backend: Backend | None) -> Tensor:
     who = f"newton_schulz_{kind}"
-    check_square(who, cov)
+    check_symmetric(who, cov)
     check_int(who, "n_iter", n_iter, minimum=1)
     kernels = use_kernels(who, backend, cov)
     return _NewtonSchulz.apply(cov.reshape(-1, *cov.shape[-2:]), n_iter, kind, kernels).reshape(cov.shape)

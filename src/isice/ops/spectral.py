@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._checks import check_number, check_square
+from .._checks import check_number, check_symmetric
 from ._autograd import first_derivative_only
 from ._precision import full_precision
 from ._trace import NO_VARIANCE
@@ -93,7 +93,7 @@ def matrix_power(cov: Tensor, p: float) -> Tensor:
         tensor([[0.5000, 0.0000],
                 [0.0000, 0.5000]])
     """
-    check_square("matrix_power", cov)
+    check_symmetric("matrix_power", cov)
     check_number("matrix_power", "p", p, minimum=float("-inf"), strict=True)
     return _Spectral.apply(cov, float(p))
 
@@ -107,5 +107,5 @@ def matrix_log(cov: Tensor) -> Tensor:
         tensor([[0., 0.],
                 [0., 0.]])
     """
-    check_square("matrix_log", cov)
+    check_symmetric("matrix_log", cov)
     return _Spectral.apply(cov, None)

@@ -48,7 +48,7 @@ def find_start(folder: Path, config: RunConfig, resume: str) -> Start:
     if metrics.is_file() and metrics.stat().st_size > 0:
         raise FileNotFoundError(
             f"train: expected the checkpoint of the epochs in {str(metrics)!r}, got none; "
-            "restore checkpoints/last, or start anew with resume='never'."
+            "restore checkpoints/last, or start anew (resume='never', --no-resume)."
         )
     return Start()
 
@@ -69,7 +69,7 @@ def _check_same(found_hash: str, found: dict[str, Any], config: RunConfig, folde
     differences = ", ".join(f"{key} = {there.get(key)!r} there and {here.get(key)!r} here" for key in keys[:4])
     raise ValueError(
         f"train: expected the run in {str(folder)!r} to be the one asked for, got another: {differences}; "
-        "use another folder, or start anew with resume='never'."
+        "use another folder, or start anew (resume='never', --no-resume)."
     )
 
 
