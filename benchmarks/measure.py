@@ -46,14 +46,20 @@ def forward_backward(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[T
 
 def cost(function: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, float]:
     """FLOPs of the matrix products forward and backward, and the MiB kept for backward per batch element."""
-    kept: dict[int, Tensor] = {}
-    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: kept.setdefault(t.data_ptr(), t), lambda t: t)
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
     x = x.detach().requires_grad_()
     with FlopCounterMode(display=False) as forward, hooks:
         value = function(x)
     with FlopCounterMode(display=False) as backward:
         value.sum().backward()
-    mib = sum(t.numel() * t.element_size() for t in kept.values()) / len(x) / 2**20
+    mib = sum(kept.values()) / len(x) / 2**20
     flops = forward.get_total_flops() / len(x), backward.get_total_flops() / len(x)
     return {"forward_flops": flops[0], "backward_flops": flops[1], "kept_mib_per_image": mib}
 
