@@ -12,7 +12,7 @@ from ._registry import register_pooling
 class Precision(SPDPooling):
     """The inverse covariance after N_s Newton–Schulz steps (Alg. 1); D(D+1)/2 numbers.
 
-    ``isice(n_iter=0)`` is the same inverse of Σ/tr Σ divided by its √trace, which trains better on real images.
+    ``isice(n_iter=0)`` is the same inverse of Σ/tr Σ divided by its √trace.
 
     Args:
         in_channels: Channels D of the feature map.
