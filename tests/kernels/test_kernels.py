@@ -8,7 +8,7 @@ pytest.importorskip("triton")
 from isice.kernels import newton_schulz, sparse_step
 from isice.ops._sparse_step import sparse_step as step_reference
 from isice.ops._sparse_step import sparse_step_vjp as step_vjp_reference
-from isice.ops.newton_schulz import _product, _product_derivative
+from isice.ops.newton_schulz import factor_product, factor_product_derivative
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 KINDS = ["inverse", "sqrt", "inverse_sqrt"]
@@ -40,15 +40,15 @@ def test_newton_schulz(kind, n_iter, size, precision):
     single = [t.float().to(DEVICE), dt.float().to(DEVICE)]
     value = newton_schulz.run(single[:1], n_iter, kind, precision)
     derivative = newton_schulz.run(single, n_iter, kind, precision)
-    assert relative_error(value, _product(t, n_iter, kind)) < TOLERANCE[precision]
-    assert relative_error(derivative, _product_derivative(t, dt, n_iter, kind)) < TOLERANCE[precision]
+    assert relative_error(value, factor_product(t, n_iter, kind)) < TOLERANCE[precision]
+    assert relative_error(derivative, factor_product_derivative(t, dt, n_iter, kind)) < TOLERANCE[precision]
     assert torch.equal(value, value.mT)
 
 
 def test_several_tiles():
     t, dt = trace_one(1, 70, 100), direction(1, 70)
     value = newton_schulz.run([t.float().to(DEVICE), dt.float().to(DEVICE)], 2, "inverse", "ieee")
-    assert relative_error(value, _product_derivative(t, dt, 2, "inverse")) < 5e-6
+    assert relative_error(value, factor_product_derivative(t, dt, 2, "inverse")) < 5e-6
 
 
 def test_the_batch_is_taken_in_chunks(monkeypatch):

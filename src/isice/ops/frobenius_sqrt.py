@@ -8,7 +8,7 @@ from torch import Tensor
 from .._checks import check_int, check_square
 from ._precision import full_precision
 from ._trace import NO_VARIANCE
-from .newton_schulz import _product, _product_derivative
+from .newton_schulz import factor_product, factor_product_derivative
 
 
 def frobenius_sqrt_reference(matrix: Tensor, n_iter: int) -> Tensor:
@@ -29,13 +29,13 @@ class _NormalizedSqrt(torch.autograd.Function):
     def forward(ctx: Any, matrix: Tensor, n_iter: int) -> Tensor:
         ctx.save_for_backward(matrix)
         ctx.n_iter = n_iter
-        return _product(matrix, n_iter, "sqrt")
+        return factor_product(matrix, n_iter, "sqrt")
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (matrix,), (grad,) = ctx.saved_tensors, grads
         with torch.autocast(matrix.device.type, enabled=False):
-            return _product_derivative(matrix, 0.5 * (grad + grad.mT), ctx.n_iter, "sqrt"), None
+            return factor_product_derivative(matrix, 0.5 * (grad + grad.mT), ctx.n_iter, "sqrt"), None
 
 
 @full_precision

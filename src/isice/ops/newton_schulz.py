@@ -54,7 +54,7 @@ def _symmetric(matrix: Tensor) -> Tensor:
     return 0.5 * (matrix + matrix.mT)
 
 
-def _product(t: Tensor, n_iter: int, kind: Kind) -> Tensor:
+def factor_product(t: Tensor, n_iter: int, kind: Kind) -> Tensor:
     """The product of the factors for trace-one matrices (B, D, D): 3n − 2 matrix products for the inverse."""
     result = t
     for step in range(n_iter):
@@ -67,8 +67,8 @@ def _product(t: Tensor, n_iter: int, kind: Kind) -> Tensor:
     return result
 
 
-def _product_derivative(t: Tensor, dt: Tensor, n_iter: int, kind: Kind) -> Tensor:
-    """The derivative of :func:`_product` in the symmetric direction ``dt``, iterates recomputed: 8n − 7 products."""
+def factor_product_derivative(t: Tensor, dt: Tensor, n_iter: int, kind: Kind) -> Tensor:
+    """The derivative of :func:`factor_product` in the symmetric direction ``dt``: 8n − 7 products with the iterates."""
     result, d_result = t, dt
     for step in range(n_iter):
         first, last = step == 0, step == n_iter - 1
@@ -102,7 +102,9 @@ def newton_schulz_value(cov: Tensor, n_iter: int, kind: Kind, kernels: bool = Fa
     """The iteration on (B, D, D) without autograd bookkeeping; exactly symmetric output."""
     matrix, scale, _ = normalize_trace(cov)
     product = (
-        _fused([matrix], n_iter, kind, kernel_precision()) if kernels else _symmetric(_product(matrix, n_iter, kind))
+        _fused([matrix], n_iter, kind, kernel_precision())
+        if kernels
+        else _symmetric(factor_product(matrix, n_iter, kind))
     )
     return product * scale ** _TRACE_POWER[kind]
 
@@ -115,7 +117,7 @@ def newton_schulz_vjp(cov: Tensor, out: Tensor, grad: Tensor, n_iter: int, kind:
     if kernels:
         inside = _fused([matrix, direction], n_iter, kind, kernel_precision())
     else:
-        inside = _product_derivative(matrix, direction, n_iter, kind)
+        inside = factor_product_derivative(matrix, direction, n_iter, kind)
     along_trace = (power * inner(grad, out) - inner(inside, matrix)) * alive
     return _symmetric(add_diagonal(inside, along_trace)) / scale
 
