@@ -28,7 +28,7 @@ def structure(tmp_path):
     for cell in experiment.cells():
         if cell.at["samples"] in ("120", "400"):
             error = {"sice": 1.0, "mle": 9.0}[cell.at["estimator"]] + cell.config.seed
-            write(tmp_path, cell, "structure", error=error)
+            write(tmp_path, cell, "structure", relative_error=error, error=0.0)
     return load_results(tmp_path, describe(experiment))
 
 

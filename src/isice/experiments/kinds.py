@@ -53,18 +53,21 @@ class BenchConfig:
 class StructureConfig:
     """An estimate of a precision matrix of known structure from samples, and its error.
 
-    The paper says neither how it drew the matrix nor how it chose λ: see :mod:`isice.structure` for what is done here.
+    The paper says neither how it drew the matrix nor how it chose λ: see :mod:`isice.jobs.structure` for what is done
+    here. ``selection`` is how SICE gets its λ: ``"rate"``, √(log size / samples), or ``"cv"``, by cross-validation.
     """
 
     structure: str = "sparse"
     estimator: str = "sice"
+    selection: str = "rate"
     size: int = 100
     samples: int = 200
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_choice("structure", "structure", self.structure, ("sparse", "dense"))
+        check_choice("structure", "structure", self.structure, ("sparse", "dense", "dense_mild"))
         check_choice("structure", "estimator", self.estimator, ("sice", "mle"))
+        check_choice("structure", "selection", self.selection, ("rate", "cv"))
         check_int("structure", "size", self.size, minimum=2)
         check_int("structure", "samples", self.samples, minimum=4)
 
