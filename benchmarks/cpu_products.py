@@ -1,0 +1,140 @@
+"""How much of iSICE's time on a CPU is spent in its matrix products: the operation against its own products alone.
+
+Usage: python benchmarks/cpu_products.py [--sizes 64 128 256] [--batch 8] [--threads 1 2] [--out FILE]
+
+The products (shapes, scalars, which buffer feeds which) are recorded while the operation runs, then replayed on buffers
+allocated beforehand. Both are timed in alternation and the shortest of each is kept: what else the machine does
+only ever adds to a time.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import isice.functional as F
+from benchmarks.measure import RESULTS, write_results
+
+aten = torch.ops.aten
+PRODUCTS = {
+    aten.bmm.default: torch.bmm,
+    aten.bmm.out: torch.bmm,
+    aten.baddbmm.default: torch.baddbmm,
+    aten.baddbmm.out: torch.baddbmm,
+    aten.baddbmm_.default: torch.baddbmm,
+}
+
+
+class ProductRecorder(TorchDispatchMode):
+    """Notes every batched matrix product, and replays them on buffers of its own.
+
+    A buffer stands for each address that was seen, so that the replay has the operation's own reuse of memory.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Callable[..., Tensor], tuple[Tensor, ...], dict[str, Any]]] = []
+        self.buffers: dict[Any, Tensor] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if func in PRODUCTS:
+            scalars = {key: value for key, value in kwargs.items() if key != "out"}
+            operands = tuple(self._buffer(tensor) for tensor in args)
+            self.calls.append((PRODUCTS[func], operands, {**scalars, "out": self._buffer(result)}))
+        return result
+
+    def _buffer(self, tensor: Tensor) -> Tensor:
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if key not in self.buffers:
+            # Zeros stay zeros however long the chain of products is: nothing overflows or becomes denormal.
+            self.buffers[key] = torch.zeros_like(tensor)
+        return self.buffers[key]
+
+    def replay(self) -> None:
+        """Computes the recorded products, in order."""
+        for function, operands, options in self.calls:
+            function(*operands, **options)
+
+
+def recorded(run: Callable[[], object]) -> ProductRecorder:
+    """The products of one call of ``run``."""
+    with ProductRecorder() as recorder:
+        run()
+    return recorder
+
+
+def shortest_ms(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """The shortest time of each, all taking turns, after a warm-up."""
+    best = dict.fromkeys(runs, float("inf"))
+    for turn in range(rounds + 1):
+        for name, run in runs.items():
+            begin = time.perf_counter()
+            run()
+            if turn:
+                best[name] = min(best[name], 1e3 * (time.perf_counter() - begin))
+    return best
+
+
+def measure(size: int, threads: int, args: argparse.Namespace) -> dict[str, Any]:
+    """One row: the operation and its products, forward alone and with backward."""
+    torch.set_num_threads(threads)
+    generator = torch.Generator().manual_seed(args.seed)
+    cov = F.covariance(torch.randn(args.batch, size, args.positions, generator=generator).relu()).requires_grad_()
+    weights = torch.randn(cov.shape, generator=generator)
+
+    def forward() -> Tensor:
+        with torch.no_grad():
+            return F.isice(cov, backend="torch")
+
+    def both() -> Tensor:
+        return torch.autograd.grad(F.isice(cov, backend="torch"), cov, weights)[0]
+
+    products = {"forward": recorded(forward), "forward_backward": recorded(both)}
+    runs: dict[str, Callable[[], object]] = {"forward": forward, "forward_backward": both}
+    times = shortest_ms({**runs, **{f"{name}_products": p.replay for name, p in products.items()}}, args.rounds)
+    row: dict[str, Any] = {"size": size, "batch": args.batch, "threads": threads}
+    for name, recorder in products.items():
+        row[f"{name}_ms"], row[f"{name}_products_ms"] = times[name], times[f"{name}_products"]
+        row[f"{name}_ratio"] = times[name] / times[f"{name}_products"]
+        row[f"{name}_products"] = len(recorder.calls)
+    return row
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[64, 128, 256])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--positions", type=int, default=196)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=RESULTS / "cpu_products.json")
+    args = parser.parse_args()
+    rows = []
+    for threads in args.threads:
+        for size in args.sizes:
+            rows.append(measure(size, threads, args))
+            row = rows[-1]
+            print(
+                f"D={size:4} {threads} threads: forward {row['forward_ms']:.1f} ms, ×{row['forward_ratio']:.2f} of its "
+                f"{row['forward_products']} products; with backward {row['forward_backward_ms']:.1f} ms, "
+                f"×{row['forward_backward_ratio']:.2f} of {row['forward_backward_products']}",
+                flush=True,
+            )
+    options = ("batch", "positions", "rounds", "seed")
+    command = " ".join(["python benchmarks/cpu_products.py", *(f"--{key} {getattr(args, key)}" for key in options)])
+    write_results(args.out, "iSICE and its matrix products on a CPU", command, args.seed, torch.device("cpu"), rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

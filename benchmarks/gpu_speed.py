@@ -1,0 +1,301 @@
+"""The second-order layers on a GPU, from features to vectors: time, memory, accuracy, share of the machine's limits.
+
+Usage: python benchmarks/gpu_speed.py [--quick] [--features FILE.npy] [--out FILE]
+       python benchmarks/gpu_speed.py --table    writes the tables of docs/gpu.md from the records
+       python benchmarks/gpu_speed.py --small    a smoke test of the script on any machine
+
+Each layer runs on the kernels ("auto"), on PyTorch ("torch") and as the published algorithm by autograd ("published"),
+in the precision modes of torch.set_float32_matmul_precision. Times are medians of CUDA events after a warm-up; errors
+are ‖value − exact‖/‖exact‖ against the reference in float64 on the same features, which are synthetic or, with
+--features, those of a network: an array (B, C, N). In the same run the machine's own limits are measured.
+"""
+
+import argparse
+import contextlib
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import isice.functional as F
+from benchmarks import published
+from benchmarks.gpu_tables import write_document
+from benchmarks.measure import RESULTS, median_ms, relative_error, write_results
+from isice.ops import _dispatch
+from isice.ops.covariance import covariance_reference
+from isice.ops.isice import isice_reference
+from isice.ops.newton_schulz import newton_schulz_reference
+from isice.ops.vectorize import vectorize_reference
+from isice.pooling import Pooling, create_pooling
+
+HEADS = ("isice", "isqrt_cov", "precision", "isice_mlp")
+MODES = ("highest", "high", "medium")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+CHECKED = 16  # images whose values and gradients are compared with float64
+
+
+class Shape(NamedTuple):
+    """Features (batch, channels, side, side)."""
+
+    batch: int
+    channels: int
+    side: int
+
+
+SHAPES = (Shape(128, 256, 14), Shape(32, 256, 14), Shape(64, 512, 28), Shape(128, 128, 14))
+Function = Callable[[Tensor], Tensor]
+
+
+@contextlib.contextmanager
+def pytorch_only() -> Iterator[None]:
+    """Inside, every layer computes by the operations of PyTorch: layers have no option for it, functions do."""
+    with mock.patch.object(_dispatch, "kernels_missing", return_value="the benchmark measures PyTorch"):
+        matrix = torch.eye(16, device="cuda" if torch.cuda.is_available() else "cpu")
+        if _dispatch.use_kernels("gpu_speed", "auto", matrix):
+            raise RuntimeError("gpu_speed: expected PyTorch to compute, but kernels would; correct pytorch_only().")
+        yield
+
+
+def make_layer(name: str, channels: int, seed: int) -> Pooling:
+    """The layer with default options; the modulators of iSICE+MLP get weights, or they would pass no gradient."""
+    layer = create_pooling(name, channels)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in layer.parameters():
+        parameter.data = 0.1 * torch.randn(parameter.shape, generator=generator)
+    return layer
+
+
+def reference(name: str, layer: Pooling, x: Tensor) -> Tensor:
+    """What the layer should give, by the oracles of the package."""
+    cov = covariance_reference(x.flatten(2))
+    if name == "isqrt_cov":
+        return vectorize_reference(newton_schulz_reference(cov, 5, "sqrt"))
+    if name == "precision":
+        return vectorize_reference(newton_schulz_reference(cov, 7, "inverse"))
+    options: dict[str, Any] = {}
+    if name == "isice_mlp":
+        step_factor, sparsity_factor = layer.modulate(x.mean(dim=(-2, -1)))
+        options = {"step_size": layer.step_size * step_factor, "sparsity": layer.sparsity * sparsity_factor}
+    return vectorize_reference(isice_reference(cov, **options))
+
+
+def count_products(name: str) -> tuple[int, int]:
+    """Matrix products D×D×D of the layer's PyTorch path, forward and backward, without those of the covariance."""
+    operation = {"isqrt_cov": F.newton_schulz_sqrt, "precision": F.newton_schulz_inverse}.get(name, F.isice)
+    cov = (torch.eye(8) + 0.1)[None].requires_grad_()
+    with FlopCounterMode(display=False) as forward:
+        value = operation(cov, backend="torch")
+    with FlopCounterMode(display=False) as backward:
+        value.sum().backward()
+    return forward.get_total_flops() // (2 * 8**3), backward.get_total_flops() // (2 * 8**3)
+
+
+def arithmetic(name: str, shape: Shape, n: int, itemsize: int) -> dict[str, float]:
+    """Operations and the least memory traffic of forward and backward.
+
+    A product D×D×D counts D³ operations, half of 2·D³: its result is symmetric, or is added to its transpose, so that
+    half of it suffices. The covariance counts D²·N forward and 2·D²·N backward. The traffic is that of features,
+    vectors and their gradients alone, each read or written once.
+    """
+    forward, backward = count_products(name)
+    d = shape.channels
+    vector = d * (d + 1) // 2
+    operations = shape.batch * ((forward + backward) * d**3 + 3 * d**2 * n)
+    traffic = shape.batch * (3 * d * n * itemsize + 2 * vector * 4)
+    return {"products_forward": forward, "products_backward": backward, "operations": operations, "bytes": traffic}
+
+
+def make_features(shape: Shape, seed: int) -> Tensor:
+    """ReLU-like maps (B, C, H, W) with correlated channels."""
+    generator = torch.Generator().manual_seed(seed)
+    mixing = torch.randn(shape.channels, shape.channels, generator=generator) / shape.channels**0.5
+    noise = torch.randn(shape.batch, shape.channels, shape.side**2, generator=generator)
+    return (mixing @ noise).relu().unflatten(-1, (shape.side, shape.side))
+
+
+def value_and_gradient(function: Function, x: Tensor, cotangent: Tensor) -> tuple[Tensor, Tensor]:
+    """The value, and the gradient of ⟨cotangent, value⟩."""
+    x = x.detach().requires_grad_()
+    value = function(x)
+    return value.detach(), torch.autograd.grad(value, x, cotangent)[0]
+
+
+def errors(function: Function, x: Tensor, cotangent: Tensor, exact: tuple[Tensor, Tensor]) -> tuple[float, float]:
+    """Relative errors of value and gradient of the images for which ``exact`` is known."""
+    found = value_and_gradient(function, x, cotangent)
+    value, gradient = (relative_error(a[: len(b)], b) for a, b in zip(found, exact, strict=True))
+    return value, gradient
+
+
+def peak_mib(run: Callable[[], object], device: torch.device) -> float | None:
+    """Peak memory of ``run`` beyond what was there before; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    run()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def timings(function: Function, x: Tensor, cotangent: Tensor, repeats: int) -> dict[str, Any]:
+    """Times and memory of one layer."""
+
+    def forward() -> None:
+        with torch.no_grad():
+            function(x)
+
+    def both() -> None:
+        value_and_gradient(function, x, cotangent)
+
+    return {
+        "forward_ms": median_ms(forward, x.device, repeats),
+        "forward_backward_ms": median_ms(both, x.device, repeats),
+        "peak_mib": peak_mib(both, x.device),
+    }
+
+
+def variants(name: str, layer: Pooling, dtype: str, args: argparse.Namespace) -> Iterator[tuple[str, str, Function]]:
+    """Backend, mode and function of every row of one layer, shape and dtype."""
+    for backend, mode in itertools.product(("auto", "torch", "published"), args.modes):
+        if backend == "auto":
+            yield backend, mode, layer
+        elif dtype == "float32" and (backend == "torch" or (name in published.HEADS and mode != "medium")):
+            plain = layer if backend == "torch" else (lambda x: published.HEADS[name](x.flatten(2)))
+            yield backend, mode, plain
+
+
+def case(
+    name: str, shape: Shape, dtype: str, limits: dict[str, float], args: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """The rows of one layer, shape and dtype."""
+    device = torch.device(args.device)
+    layer = make_layer(name, shape.channels, args.seed).to(device)
+    exact_layer = make_layer(name, shape.channels, args.seed).to(device, torch.float64)
+    inputs = {"": make_features(shape, args.seed).to(device, DTYPES[dtype])}
+    if args.real is not None and args.real.shape[1] == shape.channels:
+        inputs["real_"] = args.real[: shape.batch].to(device, DTYPES[dtype])
+    generator = torch.Generator().manual_seed(args.seed + 1)
+    cotangent = torch.randn(shape.batch, layer.out_features, generator=generator).to(device)
+    exact = {
+        kind: value_and_gradient(
+            lambda v: reference(name, exact_layer, v), x[:CHECKED].double(), cotangent[: len(x[:CHECKED])].double()
+        )
+        for kind, x in inputs.items()
+    }
+    counts = arithmetic(name, shape, shape.side**2, inputs[""].element_size())
+    for backend, mode, function in variants(name, layer, dtype, args):
+        if device.type == "cuda":  # on a CPU a mode may choose instructions that it lacks
+            torch.set_float32_matmul_precision(mode)
+        row: dict[str, Any] = {"part": "layer", "head": name, **shape._asdict(), "dtype": dtype}
+        row |= {"backend": backend, "mode": mode, **counts}
+        with pytorch_only() if backend == "torch" else contextlib.nullcontext():
+            for kind, x in inputs.items():
+                found = errors(function, x, cotangent[: len(x)], exact[kind])
+                row[f"{kind}error"], row[f"{kind}gradient_error"] = found
+            row |= timings(function, inputs[""], cotangent, 3 if backend == "published" else args.repeats)
+        row |= fractions(row, limits)
+        yield row
+
+
+def fractions(row: dict[str, Any], limits: dict[str, float]) -> dict[str, float]:
+    """Operations per second of forward and backward, and what part of the machine's limits that is."""
+    seconds = row["forward_backward_ms"] / 1e3
+    tflops = row["operations"] / seconds / 1e12
+    found = {"tflops": tflops}
+    if limits:
+        found |= {f"of_{name}": tflops / limits[f"{name}_tflops"] for name in ("bf16", "fp16", "tf32")}
+        found["of_bandwidth"] = row["bytes"] / seconds / 1e9 / limits["copy_gb_per_s"]
+    return found
+
+
+def measure_limits(device: torch.device, size: int = 8192) -> dict[str, float]:
+    """What large products (each 2·size³ operations) and copies reach on this GPU."""
+    found = {}
+    kinds = (("bf16", torch.bfloat16, "highest"), ("fp16", torch.float16, "highest"), ("tf32", torch.float32, "high"))
+    for name, dtype, mode in kinds:
+        torch.set_float32_matmul_precision(mode)
+        a, b = torch.randn(2, size, size, device=device, dtype=dtype)
+        out = torch.empty_like(a)
+        ms = median_ms(lambda a=a, b=b, out=out: torch.mm(a, b, out=out), device, 7)
+        found[f"{name}_tflops"] = 2 * size**3 / ms / 1e9
+    source = torch.empty(2**30, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    ms = median_ms(lambda: target.copy_(source), device, 7)
+    found["copy_gb_per_s"] = 2 * source.numel() / ms / 1e6  # read and written
+    return found
+
+
+def line(row: dict[str, Any]) -> str:
+    """One row for the terminal."""
+    peak = "—" if row["peak_mib"] is None else f"{row['peak_mib']:.0f} MiB"
+    share = f", {row['of_bf16']:.0%} of bf16" if "of_bf16" in row else ""
+    return (
+        f"{row['head']:9} D={row['channels']:3} B={row['batch']:3} {row['dtype']:8} {row['backend']:9} {row['mode']:7} "
+        f"{row['forward_ms']:7.2f} / {row['forward_backward_ms']:7.2f} ms, {peak}, {row['tflops']:.1f} TFLOP/s{share}, "
+        f"error {row['error']:.0e} / {row['gradient_error']:.0e}"
+    )
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--heads", nargs="+", choices=HEADS, default=list(HEADS))
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=list(DTYPES))
+    parser.add_argument("--features", type=Path, help="features of a network, an array (B, C, N) in a .npy file")
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--quick", action="store_true", help="only 128 maps of 256 channels in float32")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, for a test of the script")
+    parser.add_argument("--table", action="store_true", help="write docs/gpu.md from the records, measure nothing")
+    parser.add_argument("--out", type=Path, default=RESULTS / "gpu_speed.json")
+    args = parser.parse_args(argv)
+    args.shapes = (Shape(3, 16, 4),) if args.small else SHAPES[:1] if args.quick else SHAPES
+    args.dtypes = ["float32"] if args.quick else args.dtypes
+    args.repeats = 2 if args.small else args.repeats
+    return args
+
+
+def load_features(path: Path) -> Tensor:
+    """Features (B, C, N) as maps (B, C, N, 1) in float32."""
+    array = np.load(path)
+    if array.ndim != 3:
+        raise ValueError(f"gpu_speed: expected features (B, C, N) in {path}, got an array {array.shape}.")
+    return torch.from_numpy(array).float().unsqueeze(-1)
+
+
+def main(argv: list[str] | None = None) -> int:
+    args, start = parse(argv), time.perf_counter()
+    if args.table:
+        write_document()
+        return 0
+    args.real = load_features(args.features) if args.features else None
+    device = torch.device(args.device)
+    limits = measure_limits(device) if device.type == "cuda" else {}
+    rows: list[dict[str, Any]] = [{"part": "limits", **limits}]
+    for shape, name, dtype in itertools.product(args.shapes, args.heads, args.dtypes):
+        for row in case(name, shape, dtype, limits, args):
+            rows.append(row)
+            print(line(row), flush=True)
+    options = [f"--{key}" for key in ("quick", "small") if getattr(args, key)]
+    options += ["--features FILE"] if args.features else []
+    options += [f"--{key} {' '.join(getattr(args, key))}" for key in ("heads", "modes", "dtypes")]
+    command = " ".join(["python benchmarks/gpu_speed.py", *options, f"--repeats {args.repeats}"])
+    write_results(args.out, "second-order layers, features to vectors", command, args.seed, device, rows)
+    print(f"{time.perf_counter() - start:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

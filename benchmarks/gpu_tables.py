@@ -1,0 +1,189 @@
+"""The tables of docs/gpu.md, from the records that gpu_speed.py, training_step.py and cpu_products.py leave."""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import RESULTS
+
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "gpu.md"
+NAMES = {"isice": "iSICE", "isqrt_cov": "iSQRT-COV", "precision": "Precision Ω", "isice_mlp": "iSICE+MLP", "gap": "GAP"}
+MAIN = (128, 256)  # batch and channels of the case in use
+MODES = ("highest", "high", "medium")
+# The authors' code, measured once on one H200 (float32 features, D = 256, 14×14; the step in bfloat16 autocast).
+PUBLISHED_STEP = {"gap": 55.0, "isqrt_cov": 69.9, "precision": 71.3, "isice": 130.7}
+PUBLISHED_LAYER = {("isice", 128): "126.4 / 95.0", ("isice", 32): "38.7 / 40.8", ("isqrt_cov", 128): "24.0"}
+MISSING = "—"
+Row = dict[str, Any]
+
+
+def write_document() -> None:
+    """Replaces the text between the markers ``<!-- name -->`` and ``<!-- /name -->`` of the document."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    for name, table in tables().items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        if not pattern.search(text):
+            raise ValueError(f"gpu_tables: expected the markers <!-- {name} --> in {DOCUMENT.name}, got none.")
+        text = pattern.sub(lambda match, table=table: f"{match[1]}{table}\n{match[2]}", text)
+    DOCUMENT.write_text(text, encoding="utf-8")
+    print(f"wrote {DOCUMENT.name}")
+
+
+def tables() -> dict[str, str]:
+    """Every generated part by the name of its marker."""
+    speed, step, cpu = (_record(name) for name in ("gpu_speed_h200", "training_step_h200", "cpu_products"))
+    layers = [row for row in speed["rows"] if row["part"] == "layer"]
+    return {
+        "step": _with_facts(_step(step["rows"]), step),
+        "layers": _with_facts(_layers(layers), speed),
+        "memory": _memory(layers),
+        "bf16": _bf16(layers),
+        "accuracy": _accuracy(layers),
+        "limits": _limits(speed["rows"]),
+        "cpu": _with_facts(_cpu(cpu["rows"]), cpu),
+    }
+
+
+def _record(name: str) -> dict[str, Any]:
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"rows": []}
+
+
+def _with_facts(table: str, record: dict[str, Any]) -> str:
+    """The table and the line that says where its figures come from."""
+    if not record["rows"]:
+        return f"{table}\n\nNot measured yet."
+    hardware, versions = record["hardware"], record["versions"]
+    where = hardware.get("gpu") or hardware["cpu"]
+    commit = record["commit"] or "unknown"
+    facts = f"{where}; torch {versions['torch']}; commit {commit}; seed {record['seed']}; `{record['command']}`"
+    return f"{table}\n\n{facts}"
+
+
+def _find(rows: Iterable[Row], **wanted: Any) -> Row | None:
+    return next((row for row in rows if all(row.get(key) == value for key, value in wanted.items())), None)
+
+
+def _cell(row: Row | None, key: str, form: str = ".1f") -> str:
+    value = None if row is None else row.get(key)
+    return MISSING if value is None else f"{value:{form}}"
+
+
+def _pair(row: Row | None, first: str, second: str, form: str) -> str:
+    cells = _cell(row, first, form), _cell(row, second, form)
+    return MISSING if cells == (MISSING, MISSING) else " / ".join(cells)
+
+
+def _shapes(rows: list[Row]) -> list[tuple[int, int, int]]:
+    return list(dict.fromkeys((row["batch"], row["channels"], row["side"]) for row in rows))
+
+
+def _heads(rows: list[Row]) -> list[str]:
+    return list(dict.fromkeys(row["head"] for row in rows))
+
+
+def _step(rows: list[Row]) -> str:
+    body = []
+    for head in _heads(rows):
+        high, medium = (_find(rows, head=head, mode=mode) for mode in ("high", "medium"))
+        quoted = PUBLISHED_STEP.get(head)
+        theirs = [MISSING] * 2 if quoted is None else [f"{quoted:.1f}", f"{quoted / PUBLISHED_STEP['gap']:.2f}"]
+        ours = [_cell(high, "step_ms"), _cell(high, "ratio_to_gap", ".3f")]
+        ours += [_cell(medium, "step_ms"), _cell(medium, "ratio_to_gap", ".3f"), _cell(high, "peak_mib", ",.0f")]
+        body.append((NAMES.get(head, head), *theirs, *ours))
+    header = ("head", "published code (ms)", "× GAP", "high (ms)", "× GAP", "medium (ms)", "× GAP", "peak MiB")
+    return _table(header, body)
+
+
+def _layers(rows: list[Row]) -> str:
+    body = []
+    plain = [row for row in rows if row["dtype"] == "float32"]
+    for batch, channels, side in _shapes(plain):
+        for head in _heads(plain):
+            cells = {
+                (row["backend"], row["mode"]): row
+                for row in plain
+                if (row["batch"], row["channels"], row["side"], row["head"]) == (batch, channels, side, head)
+            }
+            wanted = [("published", "highest"), ("published", "high"), ("torch", "highest"), ("torch", "high")]
+            wanted += [("auto", mode) for mode in MODES]
+            times = [_pair(cells.get(key), "forward_ms", "forward_backward_ms", ".2f") for key in wanted]
+            quoted = PUBLISHED_LAYER.get((head, batch), MISSING) if channels == MAIN[1] else MISSING
+            body.append((NAMES[head], f"{batch}", f"{channels}", f"{side}²", quoted, *times))
+    columns = (
+        "authors' code, fp32 / TF32",
+        "as published, fp32",
+        "as published, TF32",
+        "PyTorch, fp32",
+        "PyTorch, TF32",
+    )
+    return _table(("layer", "B", "D", "n", *columns, *(f"kernels, {mode}" for mode in MODES)), body)
+
+
+def _memory(rows: list[Row]) -> str:
+    body = []
+    plain = [row for row in rows if row["dtype"] == "float32" and row["mode"] == "high"]
+    for batch, channels, _ in _shapes(plain):
+        for head in _heads(plain):
+            of_case = [row for row in plain if (row["head"], row["batch"], row["channels"]) == (head, batch, channels)]
+            found = [_find(of_case, backend=backend) for backend in ("published", "torch", "auto")]
+            body.append((NAMES[head], f"{batch}", f"{channels}", *(_cell(row, "peak_mib", ",.0f") for row in found)))
+    return _table(("layer", "B", "D", "as published (MiB)", "PyTorch (MiB)", "kernels (MiB)"), body)
+
+
+def _bf16(rows: list[Row]) -> str:
+    body = []
+    half = [row for row in rows if row["dtype"] == "bfloat16" and row["backend"] == "auto"]
+    for batch, channels, _ in _shapes(half):
+        for head in _heads(half):
+            of_case = [row for row in half if (row["head"], row["batch"], row["channels"]) == (head, batch, channels)]
+            found = [_find(of_case, mode=mode) for mode in MODES]
+            times = [_pair(row, "forward_ms", "forward_backward_ms", ".2f") for row in found]
+            body.append((NAMES[head], f"{batch}", f"{channels}", *times))
+    return _table(("layer", "B", "D", *(f"kernels, {mode}" for mode in MODES)), body)
+
+
+def _accuracy(rows: list[Row]) -> str:
+    body = []
+    for row in rows:
+        if (row["batch"], row["channels"], row["dtype"]) == (*MAIN, "float32"):
+            synthetic = _pair(row, "error", "gradient_error", ".0e")
+            real = _pair(row, "real_error", "real_gradient_error", ".0e")
+            backend = {"auto": "kernels", "torch": "PyTorch", "published": "as published"}[row["backend"]]
+            body.append((NAMES[row["head"]], backend, row["mode"], synthetic, real))
+    return _table(("layer", "computed by", "mode", "synthetic features", "features of a network"), body)
+
+
+def _limits(rows: list[Row]) -> str:
+    machine = _find(rows, part="limits") or {}
+    kinds = (("bf16_tflops", "bfloat16"), ("fp16_tflops", "float16"), ("tf32_tflops", "TF32"))
+    limits = [(f"product 8192³, {name}", _cell(machine, key, ".0f"), "TFLOP/s") for key, name in kinds]
+    limits.append(("copy in memory, read and written", _cell(machine, "copy_gb_per_s", ",.0f"), "GB/s"))
+    body = []
+    for row in rows:
+        if row["part"] == "layer" and row["backend"] == "auto" and row["dtype"] == "float32":
+            counts = f"{row['products_forward']} + {row['products_backward']}"
+            shares = [_cell(row, f"of_{name}", ".0%") for name in ("bf16", "tf32", "bandwidth")]
+            case = (NAMES[row["head"]], f"{row['batch']}", f"{row['channels']}", row["mode"])
+            body.append((*case, counts, f"{row['tflops']:.0f}", *shares))
+    header = ("layer", "B", "D", "mode", "products", "TFLOP/s", "of bfloat16", "of TF32", "of bandwidth")
+    return f"{_table(('limit', 'measured', 'unit'), limits)}\n\n{_table(header, body)}"
+
+
+def _cpu(rows: list[Row]) -> str:
+    body = []
+    for row in rows:
+        cells = [f"{row['size']}", f"{row['batch']}", f"{row['threads']}"]
+        for name in ("forward", "forward_backward"):
+            cells += [f"{row[f'{name}_ms']:.1f}", f"{row[f'{name}_products_ms']:.1f}", f"{row[f'{name}_ratio']:.2f}"]
+        body.append(tuple(cells))
+    header = ("D", "B", "threads", "forward (ms)", "its products (ms)", "ratio")
+    return _table((*header, "with backward (ms)", "its products (ms)", "ratio"), body)
+
+
+def _table(header: tuple[str, ...], body: list[tuple[str, ...]]) -> str:
+    rows = body or [(MISSING,) * len(header)]
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (header, tuple(rule), *rows))

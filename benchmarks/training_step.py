@@ -1,0 +1,193 @@
+"""What a head adds to a whole training step: ResNet-50 at 448 px with several heads, beside the published figures.
+
+Usage: python benchmarks/training_step.py [--heads gap isice …] [--modes high medium] [--out FILE]
+       python benchmarks/training_step.py --profile isice [--profile-out FILE]
+       python benchmarks/training_step.py --small    a smoke test of the script on any machine
+
+A step is forward, loss, backward, AdamW (fused on a GPU) and the clearing of gradients; on a GPU the backbone runs in
+bfloat16 autocast and channels_last, while the heads compute in float32. Heads and modes take turns in rounds, so that a
+drifting clock is shared by all; times are CUDA events, the median of the rounds after the warm-up.
+"""
+
+import argparse
+import functools
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.measure import RESULTS, write_results
+from isice.models import create_model
+
+HEADS = ("gap", "isqrt_cov", "precision", "isice", "isice_mlp")
+TITLE = "training step, {model} at {size} px, batch {batch}, bfloat16 autocast, channels_last, AdamW, {classes} classes"
+SMALL = {"model": "test_resnet", "size": 64, "batch": 2, "reduce": 16, "warm_up": 1, "rounds": 2, "classes": 10}
+
+
+class Trainer:
+    """A network with one head on random images, and its training step."""
+
+    def __init__(self, head: str, args: argparse.Namespace, images: Tensor, target: Tensor) -> None:
+        torch.manual_seed(args.seed)
+        model = create_model(args.model, pooling=head, num_classes=args.classes, reduce=args.reduce)
+        self.model = model.to(images.device).to(memory_format=torch.channels_last).train()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=images.is_cuda)
+        self.images, self.target = images, target
+
+    def step(self) -> Tensor:
+        """One step; returns the loss without waiting for it."""
+        with torch.autocast(self.images.device.type, dtype=torch.bfloat16, enabled=self.images.is_cuda):
+            logits, aux_loss = self.model(self.images, return_loss=True)
+        loss = cross_entropy(logits.float(), self.target) + aux_loss
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+
+def make_batch(args: argparse.Namespace) -> tuple[Tensor, Tensor]:
+    """Random images, channels last, and labels."""
+    generator = torch.Generator().manual_seed(args.seed)
+    images = torch.randn(args.batch, 3, args.size, args.size, generator=generator)
+    target = torch.randint(args.classes, (args.batch,), generator=generator)
+    return images.to(args.device, memory_format=torch.channels_last), target.to(args.device)
+
+
+def choose_mode(mode: str, cuda: bool) -> None:
+    """Sets the precision of products on a GPU; on a CPU it would choose instructions that some of them lack."""
+    if cuda:
+        torch.set_float32_matmul_precision(mode)
+
+
+def step_ms(step: Callable[[], object], cuda: bool) -> float:
+    """Time of one step: CUDA events on a GPU, the wall clock on a CPU."""
+    if not cuda:
+        start = time.perf_counter()
+        step()
+        return 1e3 * (time.perf_counter() - start)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    step()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end)
+
+
+def step_peak_mib(step: Callable[[], object], cuda: bool) -> float | None:
+    """Peak memory of a step beyond weights, optimizer state and images, which are there before it."""
+    if not cuda:
+        return None
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row for every mode and head, with the ratio to gap in the same mode."""
+    cuda = torch.device(args.device).type == "cuda"
+    batch = make_batch(args)
+    trainers = {head: Trainer(head, args, *batch) for head in args.heads}
+    times: dict[tuple[str, str], list[float]] = {(mode, head): [] for mode in args.modes for head in args.heads}
+    for turn in range(args.warm_up + args.rounds):
+        for mode, head in times:
+            choose_mode(mode, cuda)
+            elapsed = step_ms(trainers[head].step, cuda)
+            if turn >= args.warm_up:
+                times[mode, head].append(elapsed)
+    rows = []
+    for (mode, head), found in times.items():
+        choose_mode(mode, cuda)
+        row: dict[str, Any] = {"head": head, "mode": mode, "step_ms": statistics.median(found)}
+        row |= {"fastest_ms": min(found), "slowest_ms": max(found), "steps": len(found)}
+        gap = times.get((mode, "gap"))
+        row["ratio_to_gap"] = row["step_ms"] / statistics.median(gap) if gap else None
+        row["peak_mib"] = step_peak_mib(trainers[head].step, cuda)
+        row["parameters"] = sum(p.numel() for p in trainers[head].model.parameters())
+        row["loss"] = float(trainers[head].step())
+        rows.append(row)
+    return rows
+
+
+def profile(head: str, args: argparse.Namespace) -> str:
+    """The 25 kernels (on a CPU: operations) that take most of a step, as a table."""
+    cuda = torch.device(args.device).type == "cuda"
+    trainer = Trainer(head, args, *make_batch(args))
+    choose_mode(args.modes[0], cuda)
+    for _ in range(args.warm_up):
+        trainer.step()
+    kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if cuda else [])]
+    with torch.profiler.profile(activities=kinds, record_shapes=True) as profiler:
+        for _ in range(3):
+            trainer.step()
+        if cuda:
+            torch.cuda.synchronize()
+    order = "self_cuda_time_total" if cuda else "self_cpu_time_total"
+    table = functools.partial(profile_table, order=order)
+    by_kernel, by_shape = profiler.key_averages(), profiler.key_averages(group_by_input_shape=True)
+    return f"{head}, {args.modes[0]}, three steps\n\n{table(by_kernel)}\n\nby shape\n\n{table(by_shape)}\n"
+
+
+def profile_table(averages: Any, order: str) -> str:
+    return averages.table(sort_by=order, row_limit=25, max_name_column_width=90, max_shapes_column_width=80)
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """The rows for the terminal."""
+    lines = ["| head | mode | step ms | × gap | peak MiB |", "|---|---|--:|--:|--:|"]
+    for row in rows:
+        ratio = "—" if row["ratio_to_gap"] is None else f"{row['ratio_to_gap']:.3f}"
+        peak = "—" if row["peak_mib"] is None else f"{row['peak_mib']:.0f}"
+        lines.append(f"| {row['head']} | {row['mode']} | {row['step_ms']:.2f} | {ratio} | {peak} |")
+    return "\n".join(lines)
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--heads", nargs="+", default=list(HEADS))
+    parser.add_argument("--modes", nargs="+", choices=("highest", "high", "medium"), default=["high", "medium"])
+    parser.add_argument("--model", default="resnet50")
+    parser.add_argument("--size", type=int, default=448)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--classes", type=int, default=200)
+    parser.add_argument("--reduce", type=int, default=256)
+    parser.add_argument("--warm-up", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, for a test of the script")
+    parser.add_argument("--profile", metavar="HEAD", help="write a profile of this head's step instead")
+    parser.add_argument("--profile-out", type=Path, help="default: training_step_HEAD.txt")
+    parser.add_argument("--out", type=Path, default=RESULTS / "training_step.json")
+    args = parser.parse_args(argv)
+    if args.small:
+        vars(args).update(SMALL)
+    return args
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parse(argv)
+    torch.backends.cudnn.benchmark = True  # as in training
+    if args.profile:
+        path = args.profile_out or Path(f"training_step_{args.profile}.txt")
+        path.write_text(profile(args.profile, args), encoding="utf-8")
+        print(f"wrote {path}")
+        return 0
+    rows = measure(args)
+    print(markdown(rows))
+    options = [f"--{key} {getattr(args, key)}" for key in ("model", "size", "batch", "classes", "reduce", "rounds")]
+    command = " ".join(["python benchmarks/training_step.py", *options, "--heads", *args.heads, "--modes", *args.modes])
+    write_results(args.out, TITLE.format(**vars(args)), command, args.seed, torch.device(args.device), rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""The scripts behind docs/gpu.md: they run on any machine, count rightly, and the document shows their records."""
+
+import json
+
+import pytest
+import torch
+from benchmarks import cpu_products, gpu_speed, gpu_tables, published, training_step
+
+from isice.pooling import create_pooling
+
+FACTS = {"hardware": {"gpu": "G", "cpu": "C"}, "versions": {"torch": "9"}, "commit": "abc", "seed": 0, "command": "c"}
+LAYER = {
+    "part": "layer",
+    "head": "isice",
+    "batch": 128,
+    "channels": 256,
+    "side": 14,
+    "dtype": "float32",
+    "backend": "auto",
+    "mode": "high",
+    "forward_ms": 3.0,
+    "forward_backward_ms": 12.345,
+    "peak_mib": 250.4,
+    "error": 2e-5,
+    "gradient_error": 3e-5,
+    "products_forward": 95,
+    "products_backward": 245,
+    "tflops": 60.0,
+    "of_bf16": 0.08,
+    "of_tf32": 0.16,
+    "of_bandwidth": 0.01,
+}
+
+
+def test_the_document_shows_the_records():
+    text = gpu_tables.DOCUMENT.read_text(encoding="utf-8")
+    for name, table in gpu_tables.tables().items():
+        assert f"<!-- {name} -->\n{table}\n<!-- /{name} -->" in text, f"{name}: run benchmarks/gpu_speed.py --table"
+
+
+def test_tables_without_records_say_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_tables, "RESULTS", tmp_path)
+    found = gpu_tables.tables()
+    assert all("| — |" in table for table in found.values())
+    assert "Not measured yet." in found["step"]
+
+
+def test_tables_from_records(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_tables, "RESULTS", tmp_path)
+    steps = [
+        {"head": "gap", "mode": "high", "step_ms": 50.0, "ratio_to_gap": 1.0, "peak_mib": None},
+        {"head": "isice", "mode": "medium", "step_ms": 52.0, "ratio_to_gap": 1.04, "peak_mib": 20000.0},
+    ]
+    layers = [
+        {"part": "limits", "bf16_tflops": 750.0, "copy_gb_per_s": 4000.0},
+        LAYER,
+        LAYER | {"backend": "published", "mode": "highest", "forward_ms": 21.0, "forward_backward_ms": 130.0},
+    ]
+    for name, rows in (("training_step_h200", steps), ("gpu_speed_h200", layers)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(FACTS | {"rows": rows}))
+    found = gpu_tables.tables()
+    assert "| GAP | 55.0 | 1.00 | 50.0 | 1.000 | — | — | — |" in found["step"]
+    assert "| iSICE | 130.7 | 2.38 | — | — | 52.0 | 1.040 | — |" in found["step"]
+    assert "G; torch 9; commit abc; seed 0; `c`" in found["step"]
+    times = "21.00 / 130.00 | — | — | — | — | 3.00 / 12.35 | — |"
+    assert f"| iSICE | 128 | 256 | 14² | 126.4 / 95.0 | {times}" in found["layers"]
+    assert "| iSICE | kernels | high | 2e-05 / 3e-05 | — |" in found["accuracy"]
+    assert "| iSICE | 128 | 256 | high | 95 + 245 | 60 | 8% | 16% | 1% |" in found["limits"]
+    assert "| product 8192³, bfloat16 | 750 | TFLOP/s |" in found["limits"]
+    assert "| iSICE | 128 | 256 | — | — | 250 |" in found["memory"]
+
+
+@pytest.mark.parametrize("name", published.HEADS)
+def test_the_published_order_of_operations_gives_the_layer(name):
+    x = torch.rand(2, 6, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    found, expected = published.HEADS[name](x.flatten(2)), create_pooling(name, 6).double()(x)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
+    gradients = [torch.autograd.grad(value.square().sum(), x)[0] for value in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-8)
+
+
+def test_products_of_the_layers():
+    # N_s = 7: 3·7 − 2 = 19 forward and 8·7 − 7 = 49 backward for each of the five inverses; the last step is left out.
+    assert gpu_speed.count_products("precision") == (19, 49)
+    assert gpu_speed.count_products("isice") == gpu_speed.count_products("isice_mlp") == (5 * 19, 5 * 49)
+
+
+def test_operations_and_traffic_by_hand():
+    found = gpu_speed.arithmetic("precision", gpu_speed.Shape(2, 4, 3), 9, 4)
+    assert found["operations"] == 2 * ((19 + 49) * 4**3 + 3 * 16 * 9)
+    assert found["bytes"] == 2 * (3 * 4 * 9 * 4 + 2 * 10 * 4)
+    limits = {"bf16_tflops": 10.0, "fp16_tflops": 10.0, "tf32_tflops": 5.0, "copy_gb_per_s": 1000.0}
+    row = {"forward_backward_ms": 1.0, "operations": 1e9, "bytes": 1e8}
+    expected = {"tflops": 1.0, "of_bf16": 0.1, "of_fp16": 0.1, "of_tf32": 0.2, "of_bandwidth": 0.1}
+    assert gpu_speed.fractions(row, limits) == pytest.approx(expected)
+
+
+def test_layers_run_and_are_accurate(tmp_path):
+    import numpy as np
+
+    features, out = tmp_path / "features.npy", tmp_path / "record.json"
+    np.save(features, np.random.default_rng(0).random((5, 16, 9), dtype=np.float32))
+    gpu_speed.main(["--small", "--modes", "high", "--features", str(features), "--device", "cpu", "--out", str(out)])
+    record = json.loads(out.read_text())
+    rows = [row for row in record["rows"] if row["part"] == "layer"]
+    assert len(rows) == 4 * 3 + 3  # four layers by three ways and dtypes, three of them as published
+    assert str(tmp_path) not in record["command"]
+    for row in rows:
+        assert row["error"] < 1e-5
+        assert row["real_error"] < 1e-4
+        # A gradient in bfloat16 is rounded to 8 bits.
+        assert row["gradient_error"] < (1e-5 if row["dtype"] == "float32" else 4e-3)
+
+
+def test_training_steps_run(tmp_path):
+    out = tmp_path / "record.json"
+    heads = ["--heads", "gap", "isice", "--modes", "high", "--device", "cpu"]
+    training_step.main(["--small", *heads, "--out", str(out)])
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["head"], row["mode"], row["steps"]) for row in rows] == [("gap", "high", 2), ("isice", "high", 2)]
+    assert rows[0]["ratio_to_gap"] == 1.0
+    assert all(row["loss"] > 0 for row in rows)
+
+
+def test_the_profile_names_the_operations(tmp_path):
+    out = tmp_path / "profile.txt"
+    training_step.main(["--small", "--profile", "isice", "--device", "cpu", "--profile-out", str(out)])
+    assert "_ISICEBackward" in out.read_text()
+
+
+def test_products_are_recorded_and_replayed():
+    a, b = torch.rand(2, 3, 3, 3, generator=torch.Generator().manual_seed(0))
+    recorder = cpu_products.recorded(lambda: torch.baddbmm(a @ b, b, a.mT, beta=2.0, alpha=0.5))
+    assert [call[0] for call in recorder.calls] == [torch.bmm, torch.baddbmm]
+    for (pointer, *_), buffer in recorder.buffers.items():
+        for tensor in (a, b):
+            if pointer == tensor.data_ptr():
+                buffer.copy_(tensor.mT if buffer.stride() != tensor.stride() else tensor)
+    recorder.replay()
+    torch.testing.assert_close(recorder.calls[-1][2]["out"], 2 * (a @ b) + 0.5 * b @ a.mT)
