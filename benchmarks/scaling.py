@@ -2,7 +2,7 @@
 
 Usage: python benchmarks/scaling.py --bytes       parameters and bytes exchanged per step, counted
        python benchmarks/scaling.py --processes   one against two gloo processes on this CPU, measured
-       python benchmarks/scaling.py --gpu         training steps on a GPU, measured (about a minute)
+       python benchmarks/scaling.py --gpu         training steps on a GPU, measured (one to two minutes)
        python benchmarks/scaling.py --table       writes the tables of docs/scaling.md from the records
 """
 
@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,8 @@ CLASSES = {"CUB-200": 200, "ImageNet-1k": 1000, "iNaturalist": 5089}
 # Image size and classes belong together, so that the classifier that is timed is the one of the data.
 GPU_DATA = {"ImageNet-1k": (224, 1000), "iNaturalist": (299, 5089), "CUB-200": (448, 200)}
 GPU_BACKBONES, GPU_HEADS = ("resnet50", "vgg16"), ("gap", "isqrt_cov", "isice")
+# Timed steps of a case: one alone is no median, however little time is left after the preparations.
+FEWEST_STEPS, MOST_STEPS = 5, 20
 
 
 def count_bytes() -> list[dict[str, Any]]:
@@ -104,8 +108,8 @@ def work(folder: str, batch: int) -> None:
     (Path(folder) / f"cpu_{os.environ['RANK']}").write_text(str(time.process_time() - start))
 
 
-def measure_gpu(device: torch.device, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Speed and peak memory of training steps, each case within its share of the time there is."""
+def measure_gpu(device: torch.device, args: argparse.Namespace, save: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Speed and peak memory of training steps, each case about its share of the time there is; saved after each."""
     torch.backends.cudnn.benchmark = True  # as in training
     cases = [(b, h, d) for d in GPU_DATA for b in GPU_BACKBONES for h in GPU_HEADS]
     end, rows = time.perf_counter() + args.seconds, []
@@ -118,13 +122,13 @@ def measure_gpu(device: torch.device, args: argparse.Namespace) -> list[dict[str
             row["error"] = str(error)
         rows.append(row)
         print(row, flush=True)
-    return rows
+        save(rows)
 
 
 def time_steps(
     backbone: str, head: str, size: int, classes: int, batch: int, device: torch.device, seconds: float
 ) -> dict[str, Any]:
-    """The median step of AdamW training in bfloat16 on random images, for at most ``seconds`` with the preparations."""
+    """The median step of AdamW training in bfloat16 on random images, for about ``seconds`` with the preparations."""
     start = time.perf_counter()
     cuda = device.type == "cuda"
     if cuda:
@@ -150,7 +154,7 @@ def time_steps(
     for _ in range(3):
         step()
     times = [step()]
-    while len(times) < 20 and time.perf_counter() - start < seconds:
+    while len(times) < FEWEST_STEPS or (len(times) < MOST_STEPS and time.perf_counter() - start < seconds):
         times.append(step())
     median = statistics.median(times)
     parameters = sum(p.numel() for p in model.parameters())
@@ -189,18 +193,17 @@ def main() -> None:
         torch.manual_seed(0)
         name = next(name for name in ("bytes", "processes", "gpu") if getattr(args, name))
         device = torch.device(args.device if args.gpu else "cpu")
+        command = f"python benchmarks/scaling.py --{name}"
         title = {
             "bytes": "parameters of backbones and heads",
             "processes": "one and two processes",
             "gpu": "training steps on one GPU, bfloat16 autocast, channels_last, AdamW, random images and weights",
         }[name]
-        rows = {
-            "bytes": count_bytes,
-            "processes": lambda: measure_processes(args.repeats),
-            "gpu": lambda: measure_gpu(device, args),
-        }[name]()
-        command = f"python benchmarks/scaling.py --{name}"
-        write_results(args.out or RESULTS / f"scaling_{name}.json", title, command, 0, device, rows)
+        save = partial(write_results, args.out or RESULTS / f"scaling_{name}.json", title, command, 0, device)
+        if args.gpu:
+            measure_gpu(device, args, save)
+        else:
+            save(count_bytes() if args.bytes else measure_processes(args.repeats))
 
 
 if __name__ == "__main__":

@@ -82,7 +82,8 @@ def _measured_on(name: str) -> str:
     record = json.loads(path.read_text(encoding="utf-8"))
     hardware, versions = record["hardware"], record["versions"]
     where = hardware.get("gpu", hardware["cpu"])
-    return f"Measured on one {where}, torch {versions['torch']}, timm {versions['timm']}."
+    note = f" {record['note']}." if "note" in record else ""
+    return f"Measured on one {where}, torch {versions['torch']}, timm {versions['timm']}.{note}"
 
 
 def _backbones(rows: list[dict[str, Any]]) -> str:
@@ -117,13 +118,13 @@ def _gpu(rows: list[dict[str, Any]]) -> str:
         for row in rows
         if "step_ms" in row
     ]
-    table = _table(("data", "size", "backbone", "head", "step (ms)", "images/s", "peak memory (GB)"), body)
+    table = _table(("data", "size", "backbone", "head", "step (ms)", "steps", "images/s", "peak memory (GB)"), body)
     return f"{table}\n\n{_measured_on('gpu')}"
 
 
-def _measured(row: dict[str, Any]) -> tuple[str, str, str]:
+def _measured(row: dict[str, Any]) -> tuple[str, ...]:
     peak = "—" if row["peak_gpu_bytes"] is None else f"{row['peak_gpu_bytes'] / 1e9:.1f}"
-    return f"{row['step_ms']:.1f}", f"{row['images_per_second']:,.0f}", peak
+    return f"{row['step_ms']:.1f}", str(row["steps"]), f"{row['images_per_second']:,.0f}", peak
 
 
 def _projection(rows: list[dict[str, Any]]) -> str:

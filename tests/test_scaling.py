@@ -1,9 +1,11 @@
 """docs/scaling.md: its tables are those of the records, and its projections are what one computes by hand."""
 
 import json
+from argparse import Namespace
 
 import pytest
-from benchmarks import scaling_tables
+import torch
+from benchmarks import scaling, scaling_tables
 from benchmarks.scaling_tables import DOCUMENT, memory_bytes, ring_bytes, run_hours, step_seconds, tables
 
 ROW = {
@@ -13,6 +15,7 @@ ROW = {
     "batch": 64,
     "image_size": 224,
     "parameters": 50_000_000,
+    "steps": 7,
     "step_ms": 100.0,
     "images_per_second": 640.0,
     "peak_gpu_bytes": 20_000_000_000,
@@ -49,10 +52,28 @@ def test_tables_from_a_gpu_record(tmp_path, monkeypatch):
     assert "| — |" in missing["gpu"]
     assert "Not measured yet." in missing["gpu"]
     record = {"rows": [ROW, ROW | {"step_ms": 1, "data": "CUB-200"}], "hardware": {"gpu": "G", "cpu": "C"}}
-    record["versions"] = {"torch": "9", "timm": "8"}
+    record |= {"versions": {"torch": "9", "timm": "8"}, "note": "Stopped early"}
     (tmp_path / "scaling_gpu.json").write_text(json.dumps(record))
     found = tables()
-    assert "| ImageNet-1k | 224 px | resnet50 | isice | 100.0 | 640 | 20.0 |" in found["gpu"]
-    assert "Measured on one G, torch 9, timm 8." in found["gpu"]
+    assert "| ImageNet-1k | 224 px | resnet50 | isice | 100.0 | 7 | 640 | 20.0 |" in found["gpu"]
+    assert "Measured on one G, torch 9, timm 8. Stopped early." in found["gpu"]
     assert "| ImageNet-1k | resnet50 | isice | 55.6 h | 7.1 h | 1.0 h | 86% | 20.2 |" in found["projection"]
     assert "CUB-200" not in found["projection"]
+
+
+def test_steps_are_timed_even_without_time():
+    found = scaling.time_steps("small_cnn", "gap", 8, 3, 2, torch.device("cpu"), seconds=0.0)
+    assert found["steps"] == scaling.FEWEST_STEPS
+
+
+def test_a_gpu_record_is_saved_after_every_case(monkeypatch):
+    def time_steps(backbone, head, *rest):
+        if head == "isice":
+            raise KeyboardInterrupt
+        return {"step_ms": 1.0}
+
+    monkeypatch.setattr(scaling, "time_steps", time_steps)
+    saved = []
+    with pytest.raises(KeyboardInterrupt):
+        scaling.measure_gpu(None, Namespace(seconds=1.0, batch=2), lambda rows: saved.append(len(rows)))
+    assert saved == [1, 2]
