@@ -18,6 +18,7 @@ from isice.explain import (
     channel_graphs,
     class_maps,
     explain_runs,
+    explain_samples,
     isice_before_after,
     mean_maps,
     partial_correlations,
@@ -244,13 +245,48 @@ def test_what_cannot_be_explained_is_said(runs, picture, tmp_path):
     assert not list(tmp_path.glob("*.html"))
 
 
-def test_the_command(runs, picture, tmp_path):
+def test_test_images_are_spread_and_replace_earlier_ones(runs, tmp_path):
+    explain_samples([runs / "gap", runs / "isice"], tmp_path, 3)
+    assert sorted(path.name for path in tmp_path.glob("*.png") if "dark" not in path.name) == [
+        "01-test-0-maps.png", "02-test-150-maps.png", "03-test-300-maps.png",
+    ]  # fmt: skip
+    explain_samples([runs / "gap"], tmp_path, 1)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "01-test-0-maps.png", "01-test-0-maps-dark.png", "explain.html",
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="expected finished training runs"):
+        explain_samples([], tmp_path)
+
+
+def test_the_command_overwrites_nothing(runs, picture, tmp_path, monkeypatch):
     from isice.cli import app
 
-    arguments = ["explain", str(runs / "isice"), str(picture), "--out", str(tmp_path / "page"), "--pairs", "2"]
-    result = CliRunner().invoke(app, arguments)
+    monkeypatch.chdir(tmp_path)
+    arguments = ["explain", str(runs / "isice"), str(picture), "--pairs", "2"]
+    for name in ("explain", "explain-2"):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        assert (tmp_path / "runs" / name / "explain.html").is_file()
+    result = CliRunner().invoke(app, [*arguments, "--out", "runs/explain"])
+    assert isinstance(result.exception, FileExistsError)
+    assert "choose another --out, or replace what is there with --force" in str(result.exception)
+    page = tmp_path / "runs" / "explain" / "explain.html"
+    before = page.stat().st_mtime_ns
+    assert CliRunner().invoke(app, [*arguments, "--out", "runs/explain", "--force"]).exit_code == 0
+    assert page.stat().st_mtime_ns > before
+
+
+def test_the_command_takes_a_folder_of_runs_and_what_a_pattern_matches(runs, picture, tmp_path):
+    from isice.cli import app
+
+    whole = CliRunner().invoke(app, ["explain", str(runs), str(picture), "--out", str(tmp_path / "a"), "--pairs", "1"])
+    assert whole.exit_code == 0, whole.output
+    assert {path.stem for path in (tmp_path / "a").glob("*-graph-*")} >= {"01-one-graph-gap", "01-one-graph-isice"}
+    (tmp_path / "figures").mkdir()
+    folders = [str(runs / "gap"), str(tmp_path / "figures")]
+    result = CliRunner().invoke(app, ["explain", *folders, str(picture), "--out", str(tmp_path / "b"), "--pairs", "1"])
     assert result.exit_code == 0, result.output
-    assert (tmp_path / "page" / "explain.html").is_file()
+    assert "figures: no run, left out" in " ".join(result.output.split())
 
 
 def test_the_pictures_need_no_torch():

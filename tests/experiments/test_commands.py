@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -30,6 +31,19 @@ def test_a_plan_of_a_table():
     assert "48 to run, 0 finished before; time unknown" in text
 
 
+def test_without_data_nothing_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("ISICE_DATA", "data")
+    (tmp_path / "data" / "cub200").mkdir(parents=True)
+    result = CliRunner().invoke(cli.app, ["run", "table3"])
+    assert isinstance(result.exception, FileNotFoundError)
+    assert "missing: mit_indoor67 (data/mit_indoor67 does not exist), aircraft" in str(result.exception)
+    assert not (tmp_path / "runs").exists()
+    text = invoke("run", "table3", "--limit", "dataset=cub,cars", "--dry-run")
+    assert len(re.findall(r"cub200 \w+ +[0-9a-f]{12} +unknown +run *\n", text)) == 16
+    assert text.count("run, lacks data: data/cars does not exist") == 16
+    assert "Data are missing for cars (16 runs): give --data-root DIR" in text
+
+
 def test_the_demo_grid_end_to_end(tmp_path):
     text = invoke("run", "demo", *SMALL)
     for head in ("gap", "isqrt_cov", "precision", "isice"):
@@ -39,13 +53,15 @@ def test_the_demo_grid_end_to_end(tmp_path):
     pictures = {path.stem for path in tmp_path.glob("runs/demo/figures/*.png")}
     assert pictures == {n + t for n in ("accuracy", "curves", "confusion", "descriptors") for t in ("", "-dark")}
     page = (tmp_path / "runs" / "demo" / "report.html").read_text(encoding="utf-8")
-    assert page.count("<img") == 4
+    assert page.count("<img") == 6
+    assert "Heat maps of test image 225." in page
+    assert len(list(tmp_path.glob("runs/demo/heat_maps/*-maps.png"))) == 2
     assert "Run with other settings than the file&#39;s: optim.epochs=1, model.reduce=4." in page
 
 
 def test_a_grid_in_two_shards_then_its_report(tmp_path):
     for shard in ("0/2", "1/2"):
-        arguments = ["run", "demo", "--limit", "pooling=gap,precision", *SMALL]
+        arguments = ["run", "demo", "--limit", "pooling=gap,precision", *SMALL]  # a part of a sweep draws nothing
         assert "1 run, 0 skipped; when all are done: isice report runs/demo" in invoke(*arguments, "--shard", shard)
     assert not (tmp_path / "runs/demo/report.md").exists()
     text = invoke("report", "runs/demo")
@@ -55,6 +71,41 @@ def test_a_grid_in_two_shards_then_its_report(tmp_path):
     assert plan.count("skip: finished in runs/demo/") == 2
     assert re.search(r"isice\s+[0-9a-f]{12}\s+\d+ s\s+run", plan)  # estimated from the runs with other heads
     assert re.search(r"2 to run, 2 finished before; about \d+ s on one device", plan)
+
+
+def test_report_of_one_run_draws_its_heat_maps(tmp_path):
+    invoke("run", "demo", "--limit", "pooling=gap", *SMALL, "--images", "0")
+    assert not (tmp_path / "runs/demo/heat_maps").exists()
+    (run,) = tmp_path.glob("runs/demo/gap-*")
+    invoke("report", str(run))
+    assert [path.name for path in sorted(run.glob("heat_maps/*-maps.png"))] == [
+        "01-test-0-maps.png", "02-test-225-maps.png",
+    ]  # fmt: skip
+    invoke("report", str(run), "--images", "1")
+    assert [path.name for path in run.glob("heat_maps/*-maps.png")] == ["01-test-0-maps.png"]
+    assert "heat_maps/01-test-0-maps.png" in (run / "report.md").read_text(encoding="utf-8")
+    shutil.rmtree(run / "checkpoints")
+    shutil.rmtree(run / "heat_maps")
+    invoke("report", str(run))  # records are enough for the rest
+    assert not (run / "heat_maps").exists()
+    result = CliRunner().invoke(cli.app, ["report", str(run), "--images", "1"])
+    assert "expected finished training runs with their checkpoints" in str(result.exception)
+
+
+def test_report_of_a_folder_of_several_experiments(tmp_path):
+    invoke("run", "table6", "--limit", "dataset=cars")
+    invoke("run", "demo", "--limit", "pooling=gap", *SMALL, "--images", "0")
+    result = CliRunner().invoke(cli.app, ["report", "runs"])
+    assert "'runs', which holds runs/demo, runs/table6; name one of them" in str(result.exception)
+    (run,) = tmp_path.glob("runs/demo/gap-*")
+    shutil.copytree(run, tmp_path / "runs" / "loose")
+    text = invoke("report", "runs")
+    assert re.search(r"gap\s+\d+\.\d .* 1 ", text)
+    assert "Experiments in this folder have reports of their own: runs/demo, runs/table6." in text
+    (cars,) = tmp_path.glob("runs/table6/cars-*")
+    shutil.copytree(cars, tmp_path / "runs" / "facts")
+    result = CliRunner().invoke(cli.app, ["report", "runs"])
+    assert "expected runs of one kind in 'runs', got dataset and train" in str(result.exception)
 
 
 def test_experiments_share_finished_runs(tmp_path):
@@ -109,8 +160,11 @@ def test_bench(tmp_path):
         (["run", "demo", "--shard", "3"], "expected --shard i/n"),
         (["run", "demo", "--only-cell", "9"], "expected --only-cell from 0 to 3, got 9"),
         (["run", "demo", "--devices", ","], "expected --devices like 0,1 or cpu"),
-        (["report", ".", "--limit", "a=b"], "expected --limit and --set with an experiment"),
-        (["report", "tabel3"], "'tabel3', which does not exist"),
+        (["report", ".", "--limit", "a=b"], "expected --limit, --set and --out with an experiment"),
+        (["run", "table5", "--limit", "head=gap"], "Did you mean method=gap?"),
+        (["run", "table5", "--limit", "metod=gap,isic"], "Did you mean method=gap,isic?"),
+        (["report", "tabel3"], "got 'tabel3', which is none. Did you mean 'table3'?"),
+        (["report", "table99"], "Did you mean 'table9'?"),
         (["bench", "--what", "step"], "Did you mean 'steps'?"),
         (["bench", "--limit", "methd=gap"], "expected --limit axis=value"),
     ],

@@ -35,7 +35,9 @@ def test_limits_of_a_plain_grid():
     [
         ("dataset=cubb", "expected dataset to be one of .*Did you mean 'cub200'"),
         ("dataset=c", "expected dataset to be one of"),
-        ("datset=cub", "expected --limit axis=value with an axis of method, size, dataset, backbone"),
+        ("datset=cub", r"an axis of method \(.*\); size \(128, 256, 512\); .*Did you mean 'dataset'"),
+        ("head=gap", r"method \(isqrt_cov, precision, sice, isice\)"),
+        ("head=isice", "Did you mean method=isice"),
         ("dataset", "expected --limit axis=value"),
     ],
 )

@@ -35,6 +35,17 @@ addEventListener("load", () => {
 });
 </script></body>"""
 
+# A frame has the width it is given, whatever the window: does its page scroll sideways?
+FRAME = """<!doctype html><body style="margin: 0"><iframe style="border: 0; width: {width}px; height: 6000px"></iframe>
+<script>
+const frame = document.querySelector("iframe");
+frame.onload = () => {{
+  const root = frame.contentDocument.documentElement;
+  document.body.dataset.scroll = JSON.stringify([root.clientWidth, root.scrollWidth]);
+}};
+frame.srcdoc = {page};
+</script></body>"""
+
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium to open the page in")
 
 
@@ -75,7 +86,17 @@ def chromium(page, folder, *options):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_does_not_scroll_sideways(page, tmp_path, width):
+    outer = page.with_name(f"frame-{width}.html")
+    inner = json.dumps(page.read_text(encoding="utf-8")).replace("</", "<\\/")
+    outer.write_text(FRAME.format(width=width, page=inner), encoding="utf-8")
+    text = chromium(outer, tmp_path, "--window-size=1400,6000", "--dump-dom")
+    assert json.loads(re.search(r'data-scroll="([^"]*)"', text)[1]) == [width, width]
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_page_in_a_browser(page, tmp_path, theme, width):
     page = probed(page, width)
     options = (f"--window-size={width},6000", SCHEME[theme])

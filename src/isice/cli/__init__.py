@@ -3,6 +3,15 @@
 from ._app import app, main
 
 # isort: off
-from . import lists, training, use, experiments, explain, bench, doctor  # help shows the commands in this order
+from . import (
+    lists,
+    training,
+    use,
+    experiments,
+    reports,
+    explain,
+    bench,
+    doctor,
+)  # help shows the commands in this order
 
-__all__ = ["app", "bench", "doctor", "experiments", "explain", "lists", "main", "training", "use"]
+__all__ = ["app", "bench", "doctor", "experiments", "explain", "lists", "main", "reports", "training", "use"]

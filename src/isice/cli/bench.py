@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ._app import app, tell
-from .experiments import Limit, show_report
+from ._show import Limit, show_report
 
 if TYPE_CHECKING:
     from ..experiments.loader import Experiment
@@ -74,11 +74,12 @@ def bench(
 
 def _limits(limits: list[str], experiments: "list[Experiment]") -> dict[str, list[str]]:
     """The limits that concern each experiment; one that concerns none is an error."""
+    from ..experiments.plan import unknown_axis
+
     axes = {experiment.name: {axis.name for axis in experiment.axes} for experiment in experiments}
     for limit in limits:
         if not any(_axis(limit) in names for names in axes.values()):
-            known = ", ".join(dict.fromkeys(name for names in axes.values() for name in sorted(names)))
-            raise ValueError(f"bench: expected --limit axis=value with an axis of {known}, got {limit!r}.")
+            raise unknown_axis(limit, {axis.name: axis for e in experiments for axis in e.axes}.values())
     return {name: [limit for limit in limits if _axis(limit) in names] for name, names in axes.items()}
 
 

@@ -28,6 +28,7 @@ class DatasetInfo:
         note: Where the paper prints something else.
         n_splits: How many splits ``data.split`` can choose from; None is any number.
         downloads: Whether ``data.download`` can fetch it, or nothing need be fetched.
+        embedded: Whether it needs no files: it comes with a package, or is generated.
         transform: The transform when the config says ``"auto"``.
         mean: Mean per channel when the config names none; None leaves values as they are.
         std: Standard deviation per channel.
@@ -45,13 +46,14 @@ class DatasetInfo:
     note: str = ""
     n_splits: int | None = 1
     downloads: bool = False
+    embedded: bool = False
     transform: str = "paper"
     mean: tuple[float, ...] | None = IMAGENET_MEAN
     std: tuple[float, ...] | None = IMAGENET_STD
     classes: tuple[str, ...] = ()
 
 
-_Embedded = partial(DatasetInfo, downloads=True, transform="none", mean=None, std=None)
+_Embedded = partial(DatasetInfo, downloads=True, embedded=True, transform="none", mean=None, std=None)
 _Textures = partial(
     _Embedded,
     num_classes=textures.N_CLASSES,

@@ -32,7 +32,7 @@ from .kinds import KINDS
 from .printed import METRIC, Aggregate, Metric, Printed, read_aggregates, read_metrics, read_printed
 
 _HERE = Path(str(files(__package__)))
-_ABOUT = ("title", "description", "recipe", "seeds", "kind", "expand", "after")
+_ABOUT = ("title", "description", "recipe", "seeds", "kind", "expand", "after", "images")
 _EXCEPTION = ("at", "config", "why")
 _PLOT = ("x", "lines", "panels", "metric", "log")
 
@@ -62,6 +62,7 @@ class Experiment:
         exceptions: Settings (``config``) of single places (``at``), laid over those of the axes.
         plot: Which axes a picture of the results has.
         after: What to do with the finished runs, in words.
+        images: Of how many test images heat maps are drawn for its report.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Experiment:
     printed: Printed | None = None
     plot: dict[str, Any] = field(default_factory=dict)
     after: str = ""
+    images: int = 0
 
     def with_settings(self, assignments: Iterable[str] = (), seeds: Iterable[int] | None = None) -> "Experiment":
         """The experiment with ``a.b=c`` overrides; a setting that the grid varies is fixed to the given value."""
@@ -192,6 +194,7 @@ def _build(name: str, about: Mapping[str, Any], content: Mapping[str, Any]) -> E
     check_choice(name, "experiment.expand", expand, ("product", "rows"))
     if "recipe" in about and kind != "train":
         raise ValueError(f"{name}: expected no recipe for the kind {kind!r}, got {about['recipe']!r}; use [config].")
+    check_int(name, "experiment.images", about.get("images", 0), minimum=0)
     base = load_recipe(about["recipe"]) if "recipe" in about else KINDS[kind]()
     base = from_dict(content.get("config", {}), base)
     axes = read_axes(content.get("axes", {}), content.get("grid", {}))
@@ -222,6 +225,7 @@ def _build(name: str, about: Mapping[str, Any], content: Mapping[str, Any]) -> E
         printed=read_printed(content.get("printed", {}), words | {METRIC: {metric.name for metric in metrics}}),
         plot=plot,
         after=" ".join(about.get("after", "").split()),
+        images=about.get("images", 0),
     )
 
 

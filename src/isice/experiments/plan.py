@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._checks import suggestion
 from .._specs import parse_spec
+from .axes import Axis
 from .loader import Cell, Experiment
 from .records import Record, finished_folders
 
@@ -56,11 +58,26 @@ def read_limits(experiment: Experiment, limits: Iterable[str]) -> dict[str, set[
     for limit in limits:
         name, equals, words = limit.partition("=")
         if not equals or name.strip() not in axes:
-            known = ", ".join(axis.name for axis in experiment.axes)
-            raise ValueError(f"run: expected --limit axis=value with an axis of {known}, got {limit!r}.")
+            raise unknown_axis(limit, experiment.axes)
         axis = axes[name.strip()]
         wanted.setdefault(axis.name, set()).update(axis.find(word).name for word in words.split(","))
     return wanted
+
+
+def unknown_axis(limit: str, axes: Iterable[Axis]) -> ValueError:
+    """The error of a limit that names no axis: what there is, and which axis has the value that was asked for."""
+    known = {axis.name: [value.name for value in axis.values] for axis in axes}
+    listed = "; ".join(f"{name} ({_shortened(values)})" for name, values in known.items())
+    name, _, words = limit.partition("=")
+    word = words.split(",")[0].strip().lower()
+    owners = [axis for axis, values in known.items() if word and word in (value.lower() for value in values)]
+    hint = f" Did you mean {owners[0]}={words}?" if owners else suggestion(name.strip(), known)
+    expected = f"with an axis of {listed}" if known else "for an experiment with axes, and this one has none"
+    return ValueError(f"experiment: expected --limit axis=value {expected}, got {limit!r}.{hint}")
+
+
+def _shortened(words: list[str], most: int = 6) -> str:
+    return ", ".join([*words[:most], "…"] if len(words) > most else words)
 
 
 def _read_shard(text: str) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from .graph import ChannelGraph, channel_graphs, partial_correlations
 from .maps import class_maps, mean_maps
 from .runs import explain_runs
+from .samples import explain_samples
 from .structure import Structure, isice_before_after, structure
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "channel_graphs",
     "class_maps",
     "explain_runs",
+    "explain_samples",
     "isice_before_after",
     "mean_maps",
     "partial_correlations",

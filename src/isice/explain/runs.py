@@ -34,17 +34,19 @@ def explain_runs(
     which: str = "best",
     method: str = "centered",
     n_pairs: int = 6,
+    graphs: bool = True,
 ) -> dict[str, Path]:
     """Writes heat maps, class maps and channel graphs of some images as pictures and one page.
 
     Args:
         folders: Run folders; their networks are shown side by side.
         images: Image files, or ``"test:7"`` for an image of the test part of the first run's dataset.
-        out: Folder for the page ``explain.html`` and its pictures.
+        out: Folder for the page ``explain.html`` and its pictures; they replace earlier ones.
         target: The class to explain, by name; by default what each network predicts.
         which: ``"best"`` or ``"last"`` checkpoint.
         method: How class maps are made, see :func:`isice.explain.class_maps`.
         n_pairs: Channel pairs per graph.
+        graphs: Whether to draw the graphs, which take longest.
 
     Returns:
         The paths written, by name; ``"html"`` is the page.
@@ -74,7 +76,7 @@ def explain_runs(
             for label, trained in runs.items()
         }
         explained.append((str(source), _displayed(runs, picture), seen))
-    return write_explanations(explained, Path(out))
+    return write_explanations(explained, Path(out), graphs=graphs)
 
 
 def explain_image(

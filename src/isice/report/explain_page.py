@@ -18,6 +18,8 @@ from matplotlib.figure import Figure
 from .explain_plots import MapRow, channel_graph_figure, maps_figure
 from .plots import THEMES, style
 
+_PAGE = "explain.html"
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -47,31 +49,33 @@ class Explanation:
 
 
 def write_explanations(
-    images: Sequence[tuple[str, np.ndarray, Mapping[str, Explanation]]], folder: Path
+    images: Sequence[tuple[str, np.ndarray, Mapping[str, Explanation]]], folder: Path, *, graphs: bool = True
 ) -> dict[str, Path]:
-    """Draws everything into ``folder`` and writes ``explain.html``.
+    """Draws everything into ``folder`` and writes ``explain.html``, in place of what an earlier call left there.
 
     Args:
         images: For each image its name, its pixels (H, W, 3) and what each network makes of it, by label.
         folder: Where to write.
+        graphs: Whether to draw graphs of channels too.
 
     Returns:
         The paths written: ``"html"``, and the pictures by their file names.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    _remove_earlier(folder)
     paths: dict[str, Path] = {}
     sections = []
     for number, (name, picture, seen) in enumerate(images):
         stem = f"{number + 1:02d}-{_file_name(name)}"
-        shown = [_draw(folder, f"{stem}-maps", partial(_maps, picture, seen), _MAPS_CAPTION)]
-        for label, found in seen.items():
+        shown = [_draw(folder, f"{stem}-maps", partial(_maps, picture, seen), MAPS_CAPTION)]
+        for label, found in seen.items() if graphs else ():
             caption = _GRAPH_CAPTION.format(label=label, channels=len(found.partial_correlation))
             draw = partial(channel_graph_figure, picture, found.pairs, found.strengths, found.activations, title=label)
             shown.append(_draw(folder, f"{stem}-graph-{_file_name(label)}", draw, caption))
         sections.append({"name": Path(name).name, "pictures": shown})
         paths |= {entry["file"]: folder / entry["file"] for entry in shown}
     labels = list(images[0][2])
-    page = folder / "explain.html"
+    page = folder / _PAGE
     template = Environment(
         loader=PackageLoader("isice.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     ).get_template("explain.html.jinja")
@@ -82,7 +86,7 @@ def write_explanations(
     return {"html": page, **paths}
 
 
-_MAPS_CAPTION = (
+MAPS_CAPTION = (
     "Top: the mean of the last feature maps, which is what the appendix of the paper shows; no class is involved. "
     "Bottom: where the score of the class comes from, by its gradient; red speaks for the class, blue against it. "
     "Every map has its own scale."
@@ -92,6 +96,17 @@ _GRAPH_CAPTION = (
     "edges positive, orange negative), and where they fire, each channel as a part of its own maximum. A head without "
     "an inverse covariance of its own is shown with that of seven Newton–Schulz steps."
 )
+
+
+def _remove_earlier(folder: Path) -> None:
+    """Removes what an earlier call wrote, so that no picture outlives its page; nothing else."""
+    for path in [folder / _PAGE, *folder.glob("[0-9][0-9]-*-maps*.png"), *folder.glob("[0-9][0-9]-*-graph-*.png")]:
+        path.unlink(missing_ok=True)
+
+
+def is_explained(folder: Path) -> bool:
+    """Whether a folder has a page of :func:`write_explanations`."""
+    return (folder / _PAGE).is_file()
 
 
 def _maps(picture: np.ndarray, seen: Mapping[str, Explanation]) -> Figure:

@@ -1,6 +1,7 @@
 """The report of a folder of runs: ``report.md``, ``report.tex`` and a self-contained ``report.html``."""
 
 import base64
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from ..experiments.axes import flatten
 from ..experiments.manifest import Manifest
 from .comparison import Comparison, Limits, compare
+from .explain_page import MAPS_CAPTION
 from .pictures import draw_all, explained
 from .tables import Results, Table, load_results, result_table
 
@@ -32,7 +34,7 @@ def write_report(folder: str | Path, manifest: Manifest | None = None, limits: L
     pictures = draw_all(results, folder / _FIGURES)
     compared = comparisons(results, limits)
     texts = {
-        "markdown": ("report.md", _markdown(results, compared, pictures)),
+        "markdown": ("report.md", _markdown(results, compared, pictures, folder)),
         "latex": ("report.tex", _latex(results, compared)),
         "html": ("report.html", _html(results, compared, pictures, folder)),
     }
@@ -95,7 +97,8 @@ def remarks(results: Results) -> list[str]:
     """What a reader of the numbers has to know: departures from the file, and what can be done next."""
     manifest = results.manifest
     if manifest is None:
-        return []
+        listed = ", ".join(results.apart)
+        return [f"Experiments in this folder have reports of their own: {listed}."] if listed else []
     changed = [f"Run with other settings than the file's: {', '.join(manifest.changed)}."] if manifest.changed else []
     return changed + ([manifest.after] if manifest.after else [])
 
@@ -105,7 +108,7 @@ def _facts(results: Results) -> dict[str, dict[str, Any]]:
     return {title: entries for title, entries in facts.items() if entries}
 
 
-def _markdown(results: Results, compared: list[Comparison], pictures: dict[str, str]) -> str:
+def _markdown(results: Results, compared: list[Comparison], pictures: dict[str, str], folder: Path) -> str:
     parts = [f"# {results.title}\n"]
     parts += [f"{results.description}\n"] if results.description else []
     parts += [f"{remark}\n" for remark in remarks(results)]
@@ -116,6 +119,8 @@ def _markdown(results: Results, compared: list[Comparison], pictures: dict[str, 
     parts += [table.to_markdown()] if table is not None else []
     parts += [f"**Failed:** {label}: `{message}`\n" for label, message in failures(results)]
     parts += [f"![{stem}]({_FIGURES}/{stem}.png)\n\n*{caption}*\n" for stem, caption in pictures.items()]
+    heat = [(light.relative_to(folder).as_posix(), _heat_caption(light)) for light, _ in explained(folder)]
+    parts += [f"![heat maps]({path})\n\n*{caption}*\n" for path, caption in heat]
     for title, facts in _facts(results).items():
         parts.append(f"## {title}\n\n" + "".join(f"- {name}: {value}\n" for name, value in facts.items()))
     return "\n".join(parts)
@@ -139,7 +144,7 @@ def _html(results: Results, compared: list[Comparison], pictures: dict[str, str]
         (stem, caption, folder / _FIGURES / f"{stem}.png", folder / _FIGURES / f"{stem}-dark.png")
         for stem, caption in pictures.items()
     ]
-    shown += [("heat map", f"Heat maps: {light.stem}", light, dark) for light, dark in explained(folder)]
+    shown += [("heat map", _heat_caption(light), light, dark) for light, dark in explained(folder)]
     return template.get_template("page.html.jinja").render(
         title=results.title,
         description=results.description,
@@ -158,6 +163,12 @@ def _html(results: Results, compared: list[Comparison], pictures: dict[str, str]
         ],
         facts=_facts(results),
     )
+
+
+def _heat_caption(picture: Path) -> str:
+    """What ``01-test-7-maps.png`` shows of "test image 7"."""
+    name = picture.stem.split("-", 1)[-1].removesuffix("-maps").replace("-", " ")
+    return f"Heat maps of {re.sub(r'^test (?=[0-9]+$)', 'test image ', name)}. {MAPS_CAPTION}"
 
 
 def _data_uri(path: Path) -> str:

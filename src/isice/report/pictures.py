@@ -12,6 +12,9 @@ from .grid_plots import grid_caption, grid_figure
 from .plots import THEMES, accuracy_caption, accuracy_figure, curves_figure, descriptors_figure, style
 from .tables import Results
 
+# Folder of the heat maps that are drawn for a report.
+HEAT_MAPS = "heat_maps"
+
 _PICTURES: dict[str, tuple[Callable[[Results], Figure | None], Callable[[Results], str]]] = {
     "grid": (grid_figure, grid_caption),
     "accuracy": (accuracy_figure, accuracy_caption),
@@ -56,6 +59,6 @@ def _save(draw: Callable[[Results], Figure | None], results: Results, folder: Pa
 
 
 def explained(folder: Path) -> list[tuple[Path, Path]]:
-    """Heat maps that ``isice explain --out FOLDER/explain`` left: the light and the dark picture of each image."""
-    light = sorted((folder / "explain").glob("*-maps.png"))
+    """Heat maps in a folder of runs, those of ``isice explain --out FOLDER/explain`` first: light and dark pictures."""
+    light = [path for name in ("explain", HEAT_MAPS) for path in sorted((folder / name).glob("*-maps.png"))]
     return [(path, path.with_name(f"{path.stem}-dark.png")) for path in light]

@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 
 from ..experiments.axes import flatten
+from ..experiments.manifest import FILE as EXPERIMENT
 from ..experiments.manifest import Manifest, read_manifest
 from ..experiments.records import Record, family_of_record, find_records, read_records
 from ..metrics import mean_std
@@ -42,13 +43,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Results:
-    """Everything a report is made of."""
+    """Everything a report is made of; ``apart`` are folders of experiments in its folder, which it does not show."""
 
     title: str
     description: str
     axes: tuple[str, ...]
     groups: list[Group]
     manifest: Manifest | None = None
+    apart: tuple[str, ...] = ()
 
     @property
     def records(self) -> list[Record]:
@@ -120,14 +122,32 @@ def _planned_results(manifest: Manifest, records: list[Record]) -> Results:
 
 def _loose_results(folder: Path, manifest: Manifest | None) -> Results:
     """One group per configuration found, named by the settings in which they differ."""
-    records = read_records(folder)
+    records, apart = _without_experiments(folder, read_records(folder))
     configs = {record["hash"]: flatten(record["config"]) for record in records}
     axes = _axes(list(configs.values()))
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
         groups.setdefault(tuple(str(configs[record["hash"]].get(axis)) for axis in axes), []).append(record)
     found = [Group(labels, members, len(members)) for labels, members in groups.items()]
-    return Results(folder.resolve().name, "", tuple(axes), found, manifest)
+    return Results(folder.resolve().name, "", tuple(axes), found, manifest, apart)
+
+
+def _without_experiments(folder: Path, records: list[Record]) -> tuple[list[Record], tuple[str, ...]]:
+    """The records that belong to no experiment in a sub-folder, and those sub-folders: each has a report of its own."""
+    apart = sorted(path.parent for path in folder.rglob(EXPERIMENT) if path.parent != folder)
+    own = [record for record in records if not any(Path(record["folder"]).is_relative_to(other) for other in apart)]
+    kinds = sorted({record.get("kind", "train") for record in own})
+    if not own:
+        listed = ", ".join(str(path) for path in apart)
+        raise ValueError(
+            f"report: expected the runs of one experiment, got {str(folder)!r}, which holds {listed}; "
+            f"name one of them: isice report {apart[0]}."
+        )
+    if len(kinds) > 1:
+        raise ValueError(
+            f"report: expected runs of one kind in {str(folder)!r}, got {' and '.join(kinds)}; name a folder inside it."
+        )
+    return own, tuple(map(str, apart))
 
 
 def result_table(results: Results) -> Table:

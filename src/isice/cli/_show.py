@@ -1,0 +1,74 @@
+"""What the commands ``run``, ``report`` and ``bench`` share: reports of folders of runs, printed and written."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ._app import console, tell
+
+if TYPE_CHECKING:
+    from ..experiments.manifest import Manifest
+
+RUNS = Path("runs")
+# As many networks as fit side by side.
+MOST_NETWORKS = 8
+
+Limit = Annotated[
+    list[str] | None,
+    typer.Option("--limit", metavar="AXIS=VALUE,…", help="Only these values of an axis; repeatable."),
+]
+
+
+def show_report(
+    folder: Path, manifest: "Manifest | None" = None, limits: Mapping[str, Collection[str]] | None = None
+) -> None:
+    """Prints the tables of a folder of runs and writes its report."""
+    from ..report import write_report
+    from ..report.comparison import chunks
+    from ..report.page import comparisons, failures, remarks, run_table
+    from ..report.tables import load_results
+
+    results = load_results(folder, manifest)
+    paths = write_report(folder, manifest, limits)
+    for comparison in comparisons(results, limits):
+        tell(comparison.title, style="bold")
+        for part in chunks(comparison, console.width):
+            console.print(part.to_table().to_rich())
+        for note in comparison.notes:
+            tell(note)
+    runs = run_table(results)
+    if runs is not None:
+        console.print(runs.to_rich())
+    for remark in remarks(results):
+        tell(remark)
+    for label, message in failures(results):
+        tell(f"{label} failed: {message}", style="red")
+    for path in paths.values():
+        tell(f"wrote {path}")
+
+
+def draw_heat_maps(folder: Path, manifest: "Manifest | None", count: int, *, asked: bool = False) -> None:
+    """Heat maps of ``count`` test images for the page, of one finished run per configuration.
+
+    Where weights or data are gone there are none, and a line says why; if they were ``asked`` for that is an error.
+    """
+    from .._checks import check_int
+    from ..report.pictures import HEAT_MAPS
+    from ..report.tables import load_results
+
+    check_int("report", "--images", count, minimum=0)
+    groups = load_results(folder, manifest).groups
+    runs = [Path(group.finished[0]["folder"]) for group in groups if group.finished]
+    runs = [run for run in runs if (run / "checkpoints").is_dir()][:MOST_NETWORKS]
+    if count == 0 or not (runs or asked):
+        return
+    from ..explain import explain_samples
+
+    try:
+        explain_samples(runs, folder / HEAT_MAPS, count)
+    except (ValueError, OSError) as error:
+        if asked:
+            raise
+        tell(f"no heat maps: {error}")

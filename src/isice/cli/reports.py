@@ -1,0 +1,74 @@
+"""``isice report``: the tables and pages made from records, with heat maps of some test images."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ._app import Settings, app
+from ._show import RUNS, Limit, draw_heat_maps, show_report
+
+IMAGES_OF_A_RUN = 2
+
+
+@app.command()
+def report(
+    what: Annotated[str, typer.Argument(help="A folder of runs, a run, or an experiment such as table3.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of the runs. [default: runs/EXPERIMENT]")] = None,
+    limit: Limit = None,
+    settings: Settings = None,
+    images: Annotated[
+        int | None,
+        typer.Option("--images", help="Test images to draw heat maps of. [default: 2 for a run, else those there are]"),
+    ] = None,
+) -> None:
+    """Print the tables of a folder of runs, and write report.md, report.tex and report.html from its records.
+
+    An experiment of the paper shows the paper's numbers, ours and the difference; — is where there is no record.
+
+    Examples:
+
+    - `isice report runs/demo --images 3`
+
+    - `isice report table3 --limit dataset=cub`
+
+    - `isice report table1 --set optim.epochs=24`: the runs that were made with this setting
+    """
+    from ..experiments.loader import list_experiments, load_experiment
+    from ..experiments.manifest import describe
+    from ..experiments.plan import read_limits
+
+    if Path(what).is_dir():
+        if limit or settings or out:
+            raise ValueError(
+                "report: expected --limit, --set and --out with an experiment, got a folder; name the experiment."
+            )
+        folder, manifest, limits = Path(what), None, None
+    elif what in list_experiments() or what.endswith(".toml"):
+        chosen = load_experiment(what).with_settings(settings or ())
+        folder, manifest = out or RUNS / chosen.name, describe(chosen, "." if out else "..")
+        limits = read_limits(chosen, limit or ())
+    else:
+        raise _unknown(what, list_experiments())
+    if images is None and _is_unseen_run(folder):
+        draw_heat_maps(folder, manifest, IMAGES_OF_A_RUN)
+    elif images:
+        draw_heat_maps(folder, manifest, images, asked=True)
+    show_report(folder, manifest, limits)
+
+
+def _is_unseen_run(folder: Path) -> bool:
+    """Whether this is the folder of one run for which no heat maps have been made."""
+    from ..report.pictures import explained
+
+    return (folder / "record.json").is_file() and not explained(folder)
+
+
+def _unknown(what: str, experiments: list[str]) -> FileNotFoundError:
+    from .._checks import suggestion
+
+    folders = [str(path) for path in [*RUNS.glob("*"), RUNS] if path.is_dir()]
+    return FileNotFoundError(
+        f"report: expected a folder of runs, a run or an experiment ({', '.join(experiments)}), got {what!r}, "
+        f"which is none.{suggestion(what, [*experiments, *folders])}"
+    )
