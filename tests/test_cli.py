@@ -186,13 +186,18 @@ def test_predict_names_bad_images_does_the_others_and_exits_with_one(monkeypatch
     status, out, err = main(monkeypatch, capsys, *arguments)
     assert status == 1
     assert "wren" in out
+    assert "error" not in out  # once is enough
     assert err.splitlines() == [
         f"error: {birds / 'bad.png'}: it cannot be read as an image",
         "error: no.png: there is no such file",
     ]
-    status, out, _ = main(monkeypatch, capsys, *arguments, "--json")
-    assert status == 1
-    assert [("error" in one) for one in json.loads(out)] == [True, False, True]
+    status, out, err = main(monkeypatch, capsys, *arguments, "--json")
+    assert (status, err) == (1, "")
+    assert [one.get("error") for one in json.loads(out)] == [
+        "it cannot be read as an image",
+        None,
+        "there is no such file",
+    ]
 
 
 def test_push_to_a_folder_and_use_it(birds, tmp_path, monkeypatch):
@@ -247,11 +252,17 @@ def test_every_command_of_the_guide_runs(tmp_path, monkeypatch):
         (["run", "demo", "--set", "optim.lrr=1"], "Did you mean 'optim.lr'?"),
         (["run", "demo", "--set", "optim.lr=x"], "'optim.lr' to be of type float"),
         (["run", "demo", "--seeds", "a"], "expected --seeds like 0,1,2, got 'a'"),
-        (["report", "nowhere"], "'nowhere', which does not exist"),
+        (["report", "nowhere"], "got 'nowhere', which is none"),
         (["train", "--data", "digit"], "Did you mean 'digits'?"),
         (["train", "--recipe", "smal"], "Did you mean 'small'?"),
         (["eval", "nowhere"], "expected a run folder, got 'nowhere', which does not exist"),
-        (["eval", "."], "checkpoints/best', which does not exist; train first"),
+        (["eval", "."], "expected a run folder, got '.', which holds no run (no checkpoints/); train first"),
+        (["predict", ".", "a.png"], "expected a run folder, got '.', which holds no run"),
+        (["export", "."], "expected a run folder, got '.', which holds no run"),
+        (["push", ".", "./x"], "expected a run folder, got '.', which holds no run"),
+        (["eval", "failed"], "got 'failed', a run without weights (its record says 'failed'); train it"),
+        (["eval", "failed/record.json"], "got 'failed/record.json', which is a file; name its folder"),
+        (["export", "several"], "got 'several', a folder of 1; name one of them, such as 'several/untrained'"),
         (["eval", "untrained", "--which", "newest"], "expected which to be one of 'best', 'last', got 'newest'"),
         (["eval", "untrained", "--split", "dev"], "expected split to be one of 'test', 'val', 'train', got 'dev'"),
         (["eval", "untrained", "--set", "data.name=textures"], "the 10 classes of the network, got 4 classes"),
@@ -268,6 +279,9 @@ def test_errors_are_one_line_and_status_two(monkeypatch, capsys, tmp_path, argum
     monkeypatch.chdir(tmp_path)
     if "untrained" in arguments:
         make_untrained(Path("untrained"), "digits", in_chans=1, num_classes=10)
+    Path("several/untrained/checkpoints").mkdir(parents=True)
+    Path("failed").mkdir()
+    Path("failed/record.json").write_text('{"status": "failed"}', encoding="utf-8")
     status, _, err = main(monkeypatch, capsys, *arguments)
     assert status == 2
     assert err.startswith("error: ")
@@ -275,19 +289,35 @@ def test_errors_are_one_line_and_status_two(monkeypatch, capsys, tmp_path, argum
     assert message in err
 
 
-def test_debug_shows_the_traceback(monkeypatch):
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--recipe", "smal"],
+        ["--data", "folder", "--set", "data.root=nowhere"],
+        ["--pooling", "isice(n_itr=1)"],
+        ["--set", "precision=fp16", "--set", "device=cpu"],
+    ],
+)
+def test_refused_training_leaves_no_folder(monkeypatch, capsys, tmp_path, arguments):
+    monkeypatch.chdir(tmp_path)
+    assert main(monkeypatch, capsys, "train", *arguments)[0] == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_adds_the_traceback_and_keeps_the_status(monkeypatch, capsys):
     monkeypatch.setenv("ISICE_DEBUG", "1")
-    monkeypatch.setattr(sys, "argv", ["isice", "report", "nowhere"])
-    with pytest.raises(FileNotFoundError):
-        cli.main()
+    status, _, err = main(monkeypatch, capsys, "report", "nowhere")
+    assert status == 2
+    assert err.startswith("Traceback (most recent call last)")
+    assert err.splitlines()[-1].startswith("error: ")
 
 
 def test_ctrl_c_is_130(monkeypatch, capsys):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.experiments, "show_report", interrupt)
-    assert main(monkeypatch, capsys, "report", "anywhere")[0] == 130
+    monkeypatch.setattr(cli.reports, "show_report", interrupt)
+    assert main(monkeypatch, capsys, "report", "demo")[0] == 130
 
 
 @pytest.mark.parametrize("arguments", [["predict", "run"], ["push", "run"], ["eval"], ["export"]])

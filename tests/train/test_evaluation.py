@@ -117,7 +117,7 @@ class TestErrors:
             evaluate_run("nowhere")
 
     def test_run_without_checkpoint(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match=r"checkpoints.best.*does not exist; train first"):
+        with pytest.raises(FileNotFoundError, match=r"which holds no run \(no checkpoints/\); train first"):
             evaluate_run(tmp_path)
 
     def test_folder_of_runs(self, folder):

@@ -88,10 +88,32 @@ def test_same_seed_same_result(trained, tmp_path):
     assert again["accuracy"] == first["accuracy"]
 
 
-def test_a_device_that_is_not_there_leaves_a_record(tmp_path):
-    with pytest.raises(ValueError, match="expected a device like"):
-        train_run(override(TINY, ["device=quantum"]), tmp_path)
-    assert json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))["status"] == "failed"
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["device=quantum"], "expected a device like"),
+        (["data.name=folder", "data.root=nowhere"], "'nowhere', which does not exist"),
+        (["model.pooling=isic"], "Did you mean 'isice'"),
+        (["model.checkpoint_path=nowhere.safetensors"], "nowhere.safetensors"),
+    ],
+)
+def test_a_refused_run_leaves_nothing_but_in_a_sweep_its_record(tmp_path, settings, message):
+    config, folder = override(TINY, settings), tmp_path / "run"
+    with pytest.raises((ValueError, OSError), match=message):
+        train_run(config, folder)
+    assert not folder.exists()
+    with pytest.raises((ValueError, OSError), match=message):
+        train_run(config, folder, record_refusal=True)
+    record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+    assert (record["status"], [path.name for path in folder.iterdir()]) == ("failed", ["record.json"])
+
+
+def test_a_refused_run_does_not_cost_an_earlier_one(tmp_path):
+    train_run(override(TINY, ["optim.epochs=1"]), tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(OSError, match="nowhere"):
+        train_run(override(TINY, ["data.name=folder", "data.root=nowhere"]), tmp_path, resume="never")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_bf16_trains(tmp_path):
@@ -119,12 +141,13 @@ def test_another_seed_gives_another_result(trained, tmp_path):
     assert again["epochs"][0]["train_loss"] != first["epochs"][0]["train_loss"]
 
 
-def test_interrupted_run_says_so(tmp_path):
-    def interrupt(config, splits):
+def test_interrupted_run_says_so(tmp_path, monkeypatch):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
+    monkeypatch.setattr("isice.train.engine.Trainer.fit", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        train_run(TINY, tmp_path, build=interrupt)
+        train_run(TINY, tmp_path)
     assert json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))["status"] == "interrupted"
 
 

@@ -5,6 +5,7 @@ Imports of torch and of what needs it stay inside the commands, so that help and
 
 import os
 import sys
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -37,14 +38,14 @@ Which = Annotated[str, typer.Option("--which", metavar="best|last", help="The re
 
 
 def main() -> None:
-    """The entry point: an error is one line and status 2, Ctrl-C is status 130; ISICE_DEBUG=1 shows tracebacks."""
+    """The entry point: an error is one line and status 2, Ctrl-C is status 130; ISICE_DEBUG=1 adds the traceback."""
     try:
         app()
     except KeyboardInterrupt:
         sys.exit(130)
     except _USER_ERRORS as error:
         if os.environ.get("ISICE_DEBUG"):
-            raise
+            traceback.print_exc()
         text = " ".join(str(error).split()) or type(error).__name__
         Console(stderr=True).print(f"error: {text}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)

@@ -3,13 +3,16 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import track
 from rich.text import Text
 
 from ._app import Run, Settings, Which, app, console, facts_table, table, tell
+
+if TYPE_CHECKING:
+    from ..train.prediction import Prediction
 
 Flip = Annotated[bool, typer.Option("--flip", help="Average over each image and its mirror image.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -57,6 +60,8 @@ def predict(
 ) -> None:
     """Predict the classes of image files. Exit status 1 if some could not be read; the others are done.
 
+    An image that cannot be read is named on stderr, or, with --json, in its entry.
+
     Examples:
 
     - `isice predict RUN photo.jpg "more/*.png" folder`
@@ -68,18 +73,13 @@ def predict(
     files = find_images(images)
     predictor = load_predictor(run, which, device)
     found = list(predictor.predict(files, topk=topk, flip=flip, batch_size=batch_size))
+    bad = [one for one in found if one.error is not None]
     if as_json:
         typer.echo(json.dumps([one.to_dict() for one in found], indent=1, ensure_ascii=False))
     else:
-        made = table("image", "prediction")
-        made.columns[0].no_wrap = False
-        for one in found:
-            classes = "  ".join(f"{name} {probability:.1%}" for name, probability in one.classes)
-            made.add_row(Text(one.image), Text(classes if one.error is None else f"error: {one.error}"))
-        console.print(made)
-    bad = [one for one in found if one.error is not None]
-    for one in bad:
-        typer.echo(f"error: {one.image}: {one.error}", err=True)
+        _show_predictions([one for one in found if one.error is None])
+        for one in bad:
+            typer.echo(f"error: {one.image}: {one.error}", err=True)
     if bad:
         raise typer.Exit(1)
 
@@ -128,6 +128,16 @@ def push(
     from ..train.sharing import share_run
 
     tell(f"wrote {share_run(run, repo, which=which, private=private)}")
+
+
+def _show_predictions(predictions: "list[Prediction]") -> None:
+    made = table("image", "prediction")
+    made.columns[0].no_wrap = False
+    for one in predictions:
+        classes = "  ".join(f"{name} {probability:.1%}" for name, probability in one.classes)
+        made.add_row(Text(one.image), Text(classes))
+    if predictions:
+        console.print(made)
 
 
 def _progress(batches: Iterable[Any]) -> Iterable[Any]:

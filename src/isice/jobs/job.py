@@ -39,7 +39,7 @@ def run_job(config: Any, folder: Path, label: str, *, kind: str = "train", force
 
 
 def _train(config: RunConfig, folder: Path, label: str, force: bool) -> None:
-    train_run(config, folder, label=label, resume="never" if force else "auto")
+    train_run(config, folder, label=label, resume="never" if force else "auto", record_refusal=True)
     if is_main_process() and not (folder / EVALUATION_FILE).is_file():
         evaluate_run(folder, settings=[f"device={config.device}", *_where(config)])
 

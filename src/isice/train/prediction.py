@@ -19,6 +19,7 @@ from ..models import create_model
 from ..models.hub import HUB, LOCAL
 from .checkpoint import Trained, load_trained
 from .launch import resolve_device
+from .record import read_record
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -152,14 +153,25 @@ def load_run(folder: str | Path, which: str = "best") -> Trained:
     """:func:`load_trained`, with an error that helps when the folder is none of a run."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise FileNotFoundError(f"run: expected a run folder, got {str(folder)!r}, which does not exist; train first.")
-    inside = sorted(path.parent.name for path in folder.glob("*/checkpoints"))
-    if inside and not (folder / "checkpoints").is_dir():
-        raise FileNotFoundError(
-            f"run: expected one run, got {str(folder)!r}, a folder of {len(inside)}; "
-            f"name one of them, such as {str(folder / inside[0])!r}."
-        )
+        what = "which is a file; name its folder" if folder.exists() else "which does not exist; train first"
+        raise FileNotFoundError(f"run: expected a run folder, got {str(folder)!r}, {what}.")
+    if not (folder / "checkpoints").is_dir():
+        raise FileNotFoundError(_no_run(folder))
     return load_trained(folder, which)
+
+
+def _no_run(folder: Path) -> str:
+    """What to say of a folder without checkpoints: it holds several runs, a run without its weights, or none."""
+    inside = sorted(path.parent.name for path in folder.glob("*/checkpoints"))
+    if inside:
+        some = f"a folder of {len(inside)}; name one of them, such as {str(folder / inside[0])!r}"
+        return f"run: expected one run, got {str(folder)!r}, {some}."
+    record = read_record(folder) or {}
+    if "status" in record:
+        some = f"a run without weights (its record says {record['status']!r}); train it, or restore its checkpoints"
+    else:
+        some = "which holds no run (no checkpoints/); train first (isice train --out FOLDER), or name another folder"
+    return f"run: expected a run folder, got {str(folder)!r}, {some}."
 
 
 def input_facts(config: DataConfig) -> dict[str, Any]:

@@ -39,12 +39,14 @@ def train_run(
     label: str | None = None,
     build: ModelFactory | None = None,
     resume: str = "auto",
+    record_refusal: bool = False,
 ) -> dict[str, Any]:
     """Trains one run, evaluates the reported epoch on the test part, and leaves everything in ``folder``.
 
     Killed at any moment, it goes on from its last checkpoint when called again, to the same result; a finished run is
     not trained again. A run that fails or is interrupted leaves a record too, with its error, before the exception
-    goes on. The layout of the folder is described in :mod:`isice.train.checkpoint`.
+    goes on; one that is refused before it begins (no such data, no such head) leaves the folder as it was. The layout
+    of the folder is described in :mod:`isice.train.checkpoint`.
 
     Args:
         config: The run.
@@ -53,6 +55,7 @@ def train_run(
         build: Makes the model; by default :func:`isice.create_model` with the fields of ``config.model``.
         resume: ``"auto"``, ``"must"`` (a folder with nothing to resume is an error) or ``"never"`` (start anew, and
             remove what an earlier run left there). A checkpoint of another config is an error.
+        record_refusal: Leave a record of a refused run too, so that the report of a sweep can name it.
 
     Returns:
         The record, as written.
@@ -61,28 +64,37 @@ def train_run(
     start = find_start(folder, config, resume)
     if start.finished is not None:
         return start.finished
-    if resume == "never" and is_main_process():
-        clear_run(folder)
+
+    def prepare(fabric: "Fabric") -> Trainer:
+        trainer = _prepare(config, folder, fabric, build or build_model, start.checkpoint)
+        if resume == "never" and is_main_process():
+            clear_run(folder)  # only now: wrong input must not cost an earlier run
+        return trainer
+
     try:
         with cpu_threads(config.threads), determinism(config.deterministic):
-            return _recorded(config, folder, label or config.model.pooling, build or build_model, start.checkpoint)
+            return _recorded(config, folder, label or config.model.pooling, prepare, record_refusal)
     finally:
         # Wrapped models refer to themselves: without this, memory and loader processes would stay for the next run.
         gc.collect()
 
 
 def _recorded(
-    config: RunConfig, folder: Path, label: str, build: ModelFactory, checkpoint: Checkpoint | None
+    config: RunConfig, folder: Path, label: str, prepare: "Callable[[Fabric], Trainer]", record_refusal: bool
 ) -> dict[str, Any]:
     record = new_record(config)
+    begun = False
     try:
         fabric = create_fabric(config)
         record["hardware"] = hardware(fabric.device)
         if fabric.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(fabric.device)
-        record |= {"status": "finished", **_train(config, folder, fabric, label, build, checkpoint)}
+        trainer = prepare(fabric)
+        begun = True
+        record |= {"status": "finished", **_train(trainer, label)}
     except BaseException as error:
-        _record_failure(folder, record, error)
+        if begun or record_refusal:
+            _record_failure(folder, record, error)
         raise
     if is_main_process():
         write_record(folder, record)
@@ -100,16 +112,21 @@ def _record_failure(folder: Path, record: dict[str, Any], error: BaseException) 
             write_record(folder, record)
 
 
-def _train(
-    config: RunConfig, folder: Path, fabric: "Fabric", label: str, build: ModelFactory, checkpoint: Checkpoint | None
-) -> dict[str, Any]:
+def _prepare(
+    config: RunConfig, folder: Path, fabric: "Fabric", build: ModelFactory, checkpoint: Checkpoint | None
+) -> Trainer:
+    """Reads data and model, which is where wrong input shows; nothing is written."""
     splits = load_splits(config.data)
     seed_everything(config.seed)
     model = build(config, splits)
     if fabric.world_size > 1:
         # A network file system may show the other nodes an older state than the one the first process wrote.
         checkpoint = fabric.broadcast(checkpoint)
-    trainer = Trainer(config, fabric, model, splits, folder, checkpoint)
+    return Trainer(config, fabric, model, splits, folder, checkpoint)
+
+
+def _train(trainer: Trainer, label: str) -> dict[str, Any]:
+    config, folder, fabric = trainer.config, trainer.folder, trainer.fabric
     position = trainer.position
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     position.sessions.append({"started": now, "commit": commit(), "epoch": position.done + 1, "step": position.step})
