@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from isice import cli
@@ -27,7 +28,7 @@ def invoke(*arguments, status=0):
 
 def test_a_plan_of_a_table():
     text = invoke("run", "table3", "--limit", "dataset=cub", "--seeds", "0,1,2", "--dry-run")
-    assert len(re.findall(r"cub200 \w+ seed \d\s+[0-9a-f]{12}\s+unknown\s+run", text)) == 48
+    assert len(re.findall(r"cub200 \w+ seed \d\s+[0-9a-f]{12}\s+unknown\s+no data", text)) == 48
     assert "48 to run, 0 finished before; time unknown" in text
 
 
@@ -37,11 +38,27 @@ def test_without_data_nothing_runs(tmp_path, monkeypatch):
     result = CliRunner().invoke(cli.app, ["run", "table3"])
     assert isinstance(result.exception, FileNotFoundError)
     assert "missing: mit_indoor67 (data/mit_indoor67 does not exist), aircraft" in str(result.exception)
+    assert "cub200 (expected images.txt" in str(result.exception)
     assert not (tmp_path / "runs").exists()
-    text = invoke("run", "table3", "--limit", "dataset=cub,cars", "--dry-run")
-    assert len(re.findall(r"cub200 \w+ +[0-9a-f]{12} +unknown +run *\n", text)) == 16
-    assert text.count("run, lacks data: data/cars does not exist") == 16
-    assert "Data are missing for cars (16 runs): give --data-root DIR" in text
+    text = invoke("run", "table3", "--limit", "dataset=cars", "--dry-run")
+    assert len(re.findall(r"cars \w+ +[0-9a-f]{12} +unknown +no data", text)) == 16
+    assert "No data for 16 runs on cars: data/cars does not exist." in text
+
+
+def test_a_sweep_finds_its_data_by_name(tmp_path):
+    for name in ("train/a", "train/b", "test/a", "test/b"):
+        (tmp_path / "data" / "folder" / name).mkdir(parents=True)
+        for number in range(4):
+            Image.new("RGB", (16, 16)).save(tmp_path / "data" / "folder" / name / f"{number}.png")
+    (tmp_path / "mine.toml").write_text(
+        "[experiment]\nrecipe = 'small'\n[config]\ndata.name = 'folder'\ndata.image_size = 16\n"
+        "[grid]\nmodel.pooling = ['gap', 'isqrt_cov']\n"
+    )
+    text = invoke("run", "mine.toml", *SMALL, "--data-root", "data", "--set", "data.val_fraction=0", "--images", "1")
+    assert re.search(r"isqrt_cov\s+\d+\.\d", text)
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/mine/*/record.json")]
+    assert {record["config"]["data"]["root"] for record in records} == {"data/folder"}
+    assert (tmp_path / "runs" / "mine" / "heat_maps" / "01-test-0-maps.png").is_file()
 
 
 def test_the_demo_grid_end_to_end(tmp_path):

@@ -1,47 +1,64 @@
 """Where the datasets of a sweep are looked for, and what is said about those that are missing."""
 
 import pytest
+from PIL import Image
 
 from isice.experiments.loader import load_experiment
 from isice.jobs.roots import check_data, missing_data, with_roots
 
 CELLS = load_experiment("table3").cells()
+NAMES = ("mit_indoor67", "aircraft", "cub200", "cars")
 
 
-def of(cells, name):
-    return next(cell for cell in cells if cell.config.data.name == name)
+@pytest.fixture
+def mine(tmp_path):
+    """An experiment on two folders of images, of which the first is there."""
+    for name in ("train/a", "train/b", "test/a", "test/b"):
+        (tmp_path / "one" / name).mkdir(parents=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / "one" / name / "0.png")
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "[config]\ndata.name = 'folder'\n[axes.where]\n"
+        f"one = {{ data.root = '{tmp_path / 'one'}', data.split_seed = 1 }}\n"
+        f"two = {{ data.root = '{tmp_path / 'two'}', data.split_seed = 2 }}\n"
+    )
+    return load_experiment(path).cells()
 
 
 def test_every_dataset_has_a_folder_of_its_name(tmp_path):
-    (tmp_path / "cub200").mkdir()
     placed = with_roots(CELLS, tmp_path)
-    assert {cell.config.data.root for cell in placed} == {
-        str(tmp_path / name) for name in ("mit_indoor67", "aircraft", "cub200", "cars")
-    }
+    assert {cell.config.data.root for cell in placed} == {str(tmp_path / name) for name in NAMES}
     assert [cell.hash for cell in placed] == [cell.hash for cell in CELLS]
-    assert missing_data(of(placed, "cub200")) is None
-    assert missing_data(of(placed, "cars")) == f"{tmp_path / 'cars'} does not exist"
+    assert missing_data(placed) == {(n, str(tmp_path / n)): f"{tmp_path / n} does not exist" for n in NAMES}
 
 
-def test_a_root_of_its_own_comes_first(tmp_path):
-    cells = load_experiment("table3").with_settings([f"data.root={tmp_path}"]).cells()
-    assert {cell.config.data.root for cell in with_roots(cells, "elsewhere")} == {str(tmp_path)}
-    check_data(cells)
+def test_a_root_of_its_own_comes_first():
+    cells = load_experiment("table3").with_settings(["data.root=here"]).cells()
+    assert {cell.config.data.root for cell in with_roots(cells, "elsewhere")} == {"here"}
+
+
+def test_files_are_looked_for(mine, tmp_path):
+    two = tmp_path / "two"
+    assert missing_data(mine) == {("folder", str(two)): f"{two} does not exist"}
+    check_data(mine[:1])
+    (two / "train").mkdir(parents=True)
+    ((place, reason),) = missing_data(mine).items()
+    assert place == ("folder", str(two))
+    assert "expected a folder 'test' or 'val' beside 'train'" in reason
 
 
 def test_a_download_needs_a_name_and_no_folder():
     cells = load_experiment("table3").with_settings(["data.download=true"]).cells()
-    assert missing_data(of(cells, "aircraft")) == "no folder given"
-    assert missing_data(of(with_roots(cells, "nowhere"), "aircraft")) is None
+    assert missing_data(cells)["aircraft", None] == "no folder given"
+    assert missing_data(with_roots(cells, "nowhere")) == {}
 
 
-def test_one_error_for_all(tmp_path):
-    (tmp_path / "cub200").mkdir()
-    with pytest.raises(
-        FileNotFoundError, match=r"mit_indoor67 \(.*\), aircraft \(.*\), cars \(.*\); give --data-root"
-    ) as found:
-        check_data(with_roots(CELLS, tmp_path))
-    assert "cub200" not in str(found.value)
+def test_one_error_for_all():
+    message = (
+        r"missing: mit_indoor67 \(no folder given\), aircraft \(.*\), cub200 \(.*\), cars \(.*\); give --data-root"
+    )
+    with pytest.raises(FileNotFoundError, match=message):
+        check_data(CELLS)
 
 
 @pytest.mark.parametrize("name", ["demo", "figure3", "table6"])

@@ -107,21 +107,22 @@ def _parse_devices(text: str | None) -> list[str]:
 
 def _show_plan(steps: "list[Step]", title: str) -> None:
     from ..experiments.plan import duration, summary
-    from ..jobs.roots import missing_data
+    from ..jobs.roots import missing_data, place_of
 
+    missing = missing_data(step.cell for step in steps if step.finished is None)
+    lacking = dict.fromkeys(missing, 0)
     made: Table = table("no.", "run", "hash", "time", "what happens", title=title)
-    lacking: dict[str, int] = {}
     for number, step in enumerate(steps):
         what, time = f"skip: finished in {step.finished}", ""
         if step.finished is None:
-            missing = missing_data(step.cell)
-            what, time = f"run, lacks data: {missing}" if missing else "run", duration(step.seconds)
-            if missing:
-                name = step.cell.config.data.name
-                lacking[name] = lacking.get(name, 0) + 1
+            place = place_of(step.cell)
+            what, time = "no data" if place in missing else "run", duration(step.seconds)
+            if place in missing:
+                lacking[place] += 1
         made.add_row(str(number), step.cell.label, step.cell.hash, time, what)
     console.print(made)
     tell(summary(steps))
+    for (name, root), count in lacking.items():
+        tell(f"No data for {count} runs on {name}: {missing[name, root]}.")
     if lacking:
-        listed = ", ".join(f"{name} ({count} runs)" for name, count in lacking.items())
-        tell(f"Data are missing for {listed}: give --data-root DIR with one sub-folder per dataset, or data.root.")
+        tell("Give --data-root DIR with one sub-folder per dataset, or --set data.root=FOLDER for a single one.")

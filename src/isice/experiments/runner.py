@@ -12,6 +12,8 @@ from .records import find_records, finished_folders
 from .sweep import run_on_devices
 
 Job = Callable[[Any, Path, str], Any]
+# Skipped runs that are named one by one; more are counted.
+FEW = 10
 
 
 @dataclass
@@ -44,19 +46,23 @@ def run_experiment(
         pool: Folder in which finished runs are looked for; ``out`` by default. A common one shares runs.
         devices: One process on each of these devices ("cuda:0", "cpu"); by default this process runs all cells.
         force: Run finished cells again.
-        tell: Gets one line of text per cell that is skipped or failed.
+        tell: Gets lines of text about cells that are skipped or failed.
     """
     out = Path(out)
     write_manifest(describe(experiment, os.path.relpath(pool or out, out)), out)
     finished = {} if force else finished_folders(find_records(pool or out))
-    outcome, waiting = Outcome(), []
+    outcome, waiting, skipped = Outcome(), list[Cell](), list[Cell]()
     for cell in experiment.cells() if cells is None else cells:
         if cell.hash in finished:
-            outcome.skipped.append(cell.name)
-            where = "" if finished[cell.hash] == out / cell.name else f" in {finished[cell.hash]}"
-            tell(f"{cell.label}: finished before{where}, skipped")
+            skipped.append(cell)
         else:
             waiting.append(cell)
+    outcome.skipped.extend(cell.name for cell in skipped)
+    if len(skipped) > FEW:
+        tell(f"{len(skipped)} runs finished before, skipped")
+    for cell in skipped if len(skipped) <= FEW else ():
+        where = "" if finished[cell.hash] == out / cell.name else f" in {finished[cell.hash]}"
+        tell(f"{cell.label}: finished before{where}, skipped")
     results = run_on_devices(waiting, out, job, devices, tell) if devices else _run_here(waiting, out, job)
     for cell, error in results:
         if error is None:

@@ -4,9 +4,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ..config import RunConfig
+from ..config import DataConfig, RunConfig
 from ..data import dataset_info
 from ..experiments.loader import Cell
+
+Place = tuple[str, str | None]
 
 
 def with_roots(cells: Iterable[Cell], data_root: str | Path | None) -> list[Cell]:
@@ -27,26 +29,45 @@ def _with_root(cell: Cell, data_root: Path) -> Cell:
     return replace(cell, config=replace(cell.config, data=data))  # where data lie is no part of the hash
 
 
-def missing_data(cell: Cell) -> str | None:
-    """What is missing to load the dataset of a training run, in words; None if nothing is."""
-    if not _needs_files(cell):
-        return None
-    data = cell.config.data
-    if data.root is None:
+def place_of(cell: Cell) -> Place | None:
+    """Dataset and folder of a training run; None if it needs no files."""
+    return (cell.config.data.name, cell.config.data.root) if _needs_files(cell) else None
+
+
+def missing_data(cells: Iterable[Cell]) -> dict[Place, str]:
+    """Which datasets cannot be loaded, and why; the lists of each are read once, its images are not.
+
+    Example:
+        >>> from isice.experiments.loader import load_experiment
+        >>> missing_data(load_experiment("table2").cells())
+        {('imagenet100', None): 'no folder given'}
+    """
+    configs = {place: cell.config.data for cell in cells if (place := place_of(cell)) is not None}
+    return {place: reason for place, config in configs.items() if (reason := _missing(config)) is not None}
+
+
+def _missing(config: DataConfig) -> str | None:
+    if config.root is None:
         return "no folder given"
-    if data.download or Path(data.root).expanduser().is_dir():
+    if config.download:
         return None
-    return f"{data.root} does not exist"
+    if not Path(config.root).expanduser().is_dir():
+        return f"{config.root} does not exist"
+    try:
+        dataset_info(config.name).load(config)
+    except (ValueError, OSError) as error:
+        return str(error).removeprefix("data: ").rstrip(".")
+    return None
 
 
 def check_data(cells: Iterable[Cell]) -> None:
-    """Raises one error that names every dataset of the cells whose files are missing."""
-    missing = {cell.config.data.name: reason for cell in cells if (reason := missing_data(cell)) is not None}
+    """Raises one error that names every dataset of the cells that cannot be loaded."""
+    missing = missing_data(cells)
     if missing:
-        listed = ", ".join(f"{name} ({reason})" for name, reason in missing.items())
+        listed = ", ".join(f"{name} ({reason})" for (name, _), reason in missing.items())
         raise FileNotFoundError(
-            f"run: expected a folder for every dataset, missing: {listed}; give --data-root DIR (or ISICE_DATA=DIR) "
-            f"with one sub-folder per dataset, such as DIR/{next(iter(missing))}, or --set data.root=FOLDER for a "
+            f"run: expected the files of every dataset, missing: {listed}; give --data-root DIR (or ISICE_DATA=DIR) "
+            f"with one sub-folder per dataset, such as DIR/{next(iter(missing))[0]}, or --set data.root=FOLDER for a "
             "single dataset. --limit leaves datasets out, --dry-run shows the runs."
         )
 

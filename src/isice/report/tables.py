@@ -80,7 +80,7 @@ class Table:
         """The table for a terminal."""
         table = RichTable(header_style="bold", box=SIMPLE_HEAD)
         for index, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if index < self.n_text else "right")
+            table.add_column(column, justify="left" if index < self.n_text else "right", overflow="fold")
         for row in self.rows:
             table.add_row(*row)
         return table
