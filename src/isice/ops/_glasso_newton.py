@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from ._glasso_admm import Solution, duality_gap, inverse_where_positive, log_determinant
+from ._glasso_admm import Solution
+from ._glasso_certificate import duality_gap, in_parts, inverse_where_positive, log_determinant
 
 
 def solve_on_support(
@@ -22,23 +23,24 @@ def solve_on_support(
         tol: Relative size of the preconditioned residual to stop at.
         max_iter: Largest number of steps.
     """
-    residual = rhs.mul_(support)
+    outside = ~support
+    residual = rhs.masked_fill_(outside, 0.0)
     solution = torch.zeros_like(rhs)
-    direction = _sandwich(precision, residual, support)
+    direction = _sandwich(precision, residual, outside)
     energy = _inner(residual, direction)
     goal = tol * tol * energy
     for step in range(max_iter):
         # Asking the device costs a wait; every fourth step is often enough.
         if step % 4 == 0 and not bool((energy > goal).any()):
             break
-        image = _sandwich(covariance, direction, support)
+        image = _sandwich(covariance, direction, outside)
         curvature = _inner(direction, image)
         running = (energy > goal) & (curvature > 0)
         length = torch.where(running, energy / curvature, 0.0)
         solution.addcmul_(length, direction)
         residual.addcmul_(length, image, value=-1)
         del image  # makes room for the next
-        preconditioned = _sandwich(precision, residual, support)
+        preconditioned = _sandwich(precision, residual, outside)
         renewed = _inner(residual, preconditioned)
         ratio = torch.where(running, renewed / energy, 0.0)
         direction.mul_(ratio).add_(preconditioned)
@@ -46,22 +48,28 @@ def solve_on_support(
     return solution
 
 
-def _sandwich(matrix: Tensor, middle: Tensor, support: Tensor) -> Tensor:
+def _sandwich(matrix: Tensor, middle: Tensor, outside: Tensor) -> Tensor:
     """P_A(M X M), exactly symmetric."""
     left = torch.bmm(matrix, middle)
     product = torch.bmm(left, matrix)
-    return torch.add(product, product.mT, out=left).mul_(0.5).mul_(support)
+    return torch.add(product, product.mT, out=left).mul_(0.5).masked_fill_(outside, 0.0)
 
 
 def _inner(left: Tensor, right: Tensor) -> Tensor:
     return (left * right).sum((-2, -1), keepdim=True)
 
 
-def polish(cov: Tensor, penalty: Tensor, solution: Solution, *, max_iter: int = 15) -> Solution:
+def polish(cov: Tensor, penalty: Tensor, solution: Solution) -> Solution:
     """Newton's method on the support that ADMM found, to rounding accuracy; a matrix is kept only if its gap shrank.
 
     Entries that change sign leave the support, entries that violate the optimality conditions join it.
     """
+    tensors = zip(*(in_parts(tensor) for tensor in (cov, penalty, *solution)), strict=True)
+    parts = [_polish_part(part[0], part[1], Solution(*part[2:])) for part in tensors]
+    return parts[0] if len(parts) == 1 else Solution(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+
+
+def _polish_part(cov: Tensor, penalty: Tensor, solution: Solution, *, max_iter: int = 15) -> Solution:
     theta, best = solution.precision.clone(), solution
     objective = _objective(cov, penalty, theta)
     for _step in range(max_iter):
@@ -92,6 +100,7 @@ def _keep_better(cov: Tensor, penalty: Tensor, theta: Tensor, inverse: Tensor, b
         torch.where(pick, dual, best.dual),
         torch.where(better, gap, best.gap),
         best.n_iter,
+        best.rho,
     )
 
 

@@ -7,14 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._glasso_admm import Solution, admm, duality_gap, inverse_where_positive
-from ._glasso_newton import polish, solve_on_support
-from ._glasso_screening import blocks_by_size, component_labels
-
-POLISH_BELOW = 1e-9  # relative gaps below which Newton on the support is quicker than more ADMM
-SINGLE_PRECISION_LIMIT = 1e-5  # relative gaps that float32 iterates cannot certify
-INVERSE_ERROR = 1e-3  # ‖I − ΘW‖_F above which the inverse is not left to products
-SINGLE_PRECISION_ITER = 100  # iterations in float32 after which the rest is done in float64
+from ._glasso_newton import solve_on_support
+from ._glasso_solver import SINGLE_PRECISION_LIMIT, solve_by_blocks
 
 
 class NotConvergedWarning(RuntimeWarning):
@@ -33,20 +27,20 @@ def graphical_lasso_op(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Precision, covariance, duality gap and iterations of matrices (B, D, D) for Λ (B, 1, 1) or (B, D, D).
 
-    ``root`` is ``"eigh"``, ``"newton_schulz"`` or ``"auto"`` (products on CUDA above the size where batched ``eigh``
-    runs one by one). A matrix with an infinite or missing entry, or a variable without variance, gives NaN.
+    ``root`` is ``"eigh"``, ``"newton_schulz"`` or ``"auto"``: whichever is quicker. A matrix with an infinite or
+    missing entry, or a variable without variance, gives NaN.
     """
     with torch.no_grad(), torch.autocast(cov.device.type, enabled=False):
         dtype = torch.float64 if tol < SINGLE_PRECISION_LIMIT else cov.dtype
         standard, weights, scale, sound = _standardize(cov.to(dtype), penalty.to(dtype), penalize_diagonal)
         first = None if init is None else _usable_start(init.to(dtype) * scale * scale.mT, sound)
-        by_products = root == "newton_schulz" or (root == "auto" and cov.is_cuda and cov.shape[-1] > 32)
-        precision, covariance, gap, n_iter = _solve_by_blocks(standard, weights, tol, max_iter, first, by_products)
+        precision, covariance, gap, n_iter = solve_by_blocks(standard, weights, tol, max_iter, first, root)
         _warn_if_short(gap, tol * cov.shape[-1], max_iter)
-        missing = ~sound[:, None, None]
-        precision = (precision / (scale * scale.mT)).masked_fill_(missing, math.nan)
-        covariance = (covariance * (scale * scale.mT)).masked_fill_(missing, math.nan)
-        gap = gap.masked_fill(~sound, math.nan)
+        del standard, weights
+        units = scale * scale.mT
+        precision, covariance = precision.div_(units), covariance.mul_(units)
+        if not bool(sound.all()):
+            precision[~sound], covariance[~sound], gap[~sound] = math.nan, math.nan, math.nan
         return precision.to(cov.dtype).contiguous(), covariance.to(cov.dtype).contiguous(), gap.to(cov.dtype), n_iter
 
 
@@ -63,18 +57,21 @@ def _standardize(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) -> tuple
     At the optimum W_ii = S_ii + Λ_ii exactly, so the diagonal penalty joins S; the duality gap does not depend on
     the units of the variables.
     """
-    cov = 0.5 * (cov + cov.mT)
-    penalty = (0.5 * (penalty + penalty.mT)).expand_as(cov)
-    variance = cov.diagonal(dim1=-2, dim2=-1)
+    cov = (cov + cov.mT).mul_(0.5)
+    penalty = 0.5 * (penalty + penalty.mT)
+    finite = torch.isfinite(cov).flatten(1).all(-1) & torch.isfinite(penalty).flatten(1).all(-1)
+    penalty = penalty.expand_as(cov)
+    variance = cov.diagonal(dim1=-2, dim2=-1).clone()
     if penalize_diagonal:
         variance = variance + penalty.diagonal(dim1=-2, dim2=-1)
-    sound = torch.isfinite(cov).flatten(1).all(-1) & torch.isfinite(penalty).flatten(1).all(-1) & (variance > 0).all(-1)
+    sound = finite & (variance > 0).all(-1)
     scale = torch.where(sound[:, None], variance, 1.0).sqrt().unsqueeze(-1)
     units = scale * scale.mT
-    safe = sound[:, None, None]
-    standard = torch.where(safe, cov / units, 0.0)
+    standard = cov.div_(units)
+    weights = penalty / units
+    if not bool(sound.all()):
+        standard, weights = (t.masked_fill(~sound[:, None, None], v) for t, v in ((standard, 0.0), (weights, 1.0)))
     standard.diagonal(dim1=-2, dim2=-1).fill_(1.0)
-    weights = torch.where(safe, penalty / units, 1.0)
     weights.diagonal(dim1=-2, dim2=-1).fill_(0.0)
     return standard, weights, scale, sound
 
@@ -83,96 +80,6 @@ def _usable_start(init: Tensor, sound: Tensor) -> Tensor:
     identity = torch.eye(init.shape[-1], dtype=init.dtype, device=init.device)
     usable = sound & torch.isfinite(init).flatten(1).all(-1)
     return torch.where(usable[:, None, None], 0.5 * (init + init.mT), identity)
-
-
-def _solve_by_blocks(
-    cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: Tensor | None, by_products: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Solves each connected component on its own; most matrices have one, and then nothing is copied."""
-    batch, size, _ = cov.shape
-    if batch == 0:
-        return cov.clone(), cov.clone(), cov.new_zeros(0, dtype=torch.float64), cov.new_zeros(0, dtype=torch.int64)
-    labels = component_labels(cov, penalty)
-    if not bool(labels.any()):
-        count = torch.full((batch,), size, device=cov.device)
-        return _solve_connected(cov, penalty, count, tol, max_iter, init, by_products)
-    precision = torch.eye(size, dtype=cov.dtype, device=cov.device).repeat(batch, 1, 1)
-    covariance = precision.clone()
-    gap = torch.zeros(batch, dtype=torch.float64, device=cov.device)
-    n_iter = torch.zeros(batch, dtype=torch.int64, device=cov.device)
-    for blocks in blocks_by_size(labels):
-        first = None if init is None else blocks.gather(init, 1.0)
-        parts = _solve_connected(
-            blocks.gather(cov, 1.0), blocks.gather(penalty, 0.0), blocks.n_real, tol, max_iter, first, by_products
-        )
-        blocks.scatter_(precision, parts[0])
-        blocks.scatter_(covariance, parts[1])
-        gap.index_add_(0, blocks.owner, parts[2])
-        n_iter.scatter_reduce_(0, blocks.owner, parts[3], "amax")
-    return precision, covariance, gap, n_iter
-
-
-def _solve_connected(
-    cov: Tensor, penalty: Tensor, count: Tensor, tol: float, max_iter: int, init: Tensor | None, by_products: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """ADMM to a gap of ``tol`` per variable, or, where it is slow, ADMM as far as it is quick and Newton from there."""
-    if not bool(penalty.any()):
-        return _plain_inverse(cov)
-    bound, quick = tol * count.double(), max(tol, POLISH_BELOW) * count.double()
-    single = cov.dtype == torch.float32
-    first_iter = min(max_iter, SINGLE_PRECISION_ITER) if single else max_iter
-    solution = admm(cov, penalty, quick, max_iter=first_iter, init=init, newton_schulz=by_products)
-    if not single and tol < POLISH_BELOW:
-        solution = polish(cov, penalty, solution)
-    # Not there yet: where rounding (or TF32) stands in the way, and where the polish met the wrong support.
-    left = max_iter - first_iter if single else max_iter
-    open_ = solution.gap > bound
-    if left and bool(open_.any()) and (single or tol < POLISH_BELOW):
-        solution = _continue(cov, penalty, bound, left, by_products, solution, open_)
-    return solution.precision, _inverse(solution, by_products), solution.gap, solution.n_iter
-
-
-def _continue(
-    cov: Tensor, penalty: Tensor, bound: Tensor, max_iter: int, by_products: bool, solution: Solution, open_: Tensor
-) -> Solution:
-    """More ADMM in float64, from where it stands, for the matrices that are still open."""
-    cov, penalty, start = (t[open_].double() for t in (cov, penalty, solution.precision))
-    more = admm(cov, penalty, bound[open_], max_iter=max_iter, init=start, newton_schulz=by_products)
-    more = polish(cov, penalty, more) if float(bound.min()) < POLISH_BELOW * cov.shape[-1] else more
-    merged = [old.clone() for old in solution]
-    for old, new in zip(merged[:3], more[:3], strict=True):
-        old[open_] = new.to(old.dtype)
-    merged[3][open_] += more.n_iter
-    return Solution(*merged)
-
-
-def _plain_inverse(cov: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Without a penalty the precision is the inverse; a singular matrix has none, and its gap is infinite."""
-    identity = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
-    precision, _ = inverse_where_positive(cov, identity)
-    gap = duality_gap(cov, torch.zeros_like(cov), precision, cov)
-    return precision, cov.clone(), gap, torch.zeros_like(gap, dtype=torch.int64)
-
-
-def _inverse(solution: Solution, by_products: bool) -> Tensor:
-    """The inverse of the precision by Cholesky factors, or by Newton's iteration from the dual point, which is near."""
-    precision, inverse = solution.precision, solution.dual
-    if not by_products:
-        return inverse_where_positive(precision, inverse)[0]
-    for _ in range(6):
-        inverse = torch.baddbmm(inverse, inverse, _residual(precision, inverse))
-    inverse = inverse.add(inverse.mT).mul_(0.5)
-    failed = ~(torch.linalg.matrix_norm(_residual(precision, inverse)) < INVERSE_ERROR)
-    if bool(failed.any()):
-        exact, _ = inverse_where_positive(precision[failed].double(), solution.dual[failed].double())
-        inverse[failed] = exact.to(inverse.dtype)
-    return inverse
-
-
-def _residual(matrix: Tensor, inverse: Tensor) -> Tensor:
-    residual = torch.bmm(matrix, inverse).neg_()
-    residual.diagonal(dim1=-2, dim2=-1).add_(1.0)
-    return residual
 
 
 def _warn_if_short(gap: Tensor, bound: float, max_iter: int) -> None:

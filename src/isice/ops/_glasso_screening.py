@@ -39,23 +39,29 @@ class Blocks(NamedTuple):
 
 
 def component_labels(cov: Tensor, penalty: Tensor) -> Tensor:
-    """The smallest variable of each variable's component (B, D), by label propagation with pointer jumping.
+    """A label per variable (B, D) that its component shares, by propagation of the largest with pointer jumping.
 
-    A matrix whose largest component is about as large as itself counts as one component: apart would cost more.
+    A matrix whose largest component is about as large as itself counts as one component, all labels zero: apart would
+    cost more.
     """
     size = cov.shape[-1]
-    linked = cov.abs() > penalty
-    linked.diagonal(dim1=-2, dim2=-1).fill_(True)
-    labels = torch.arange(size, device=cov.device).expand(cov.shape[:-1]).contiguous()
+    linked = (cov.abs() > penalty).to(torch.float32)
+    linked.diagonal(dim1=-2, dim2=-1).fill_(1.0)
+    labels = torch.arange(1, size + 1, dtype=torch.float32, device=cov.device).expand(cov.shape[:-1])
     while True:
-        smallest = torch.where(linked, labels.unsqueeze(-2), size).amin(-1)
-        smallest = smallest.gather(-1, smallest)
-        if torch.equal(smallest, labels):
+        largest = (linked * labels.unsqueeze(-2)).amax(-1)
+        largest = largest.gather(-1, largest.long() - 1)
+        if torch.equal(largest, labels):
             break
-        labels = smallest
-    counts = torch.zeros_like(labels).scatter_add_(-1, labels, torch.ones_like(labels))
-    largest_apart = ([0, *_widths(size)])[-2]
-    return labels.masked_fill_(counts.amax(-1, keepdim=True) > largest_apart, 0)
+        labels = largest
+    places = labels.long() - 1
+    counts = torch.zeros_like(places).scatter_add_(-1, places, torch.ones_like(places))
+    return places.masked_fill_(counts.amax(-1, keepdim=True) > _largest_apart(size, cov.is_cuda), 0)
+
+
+def _largest_apart(size: int, cuda: bool) -> int:
+    """The largest component of a matrix that is worth taking apart; launches count on CUDA more than flops."""
+    return size // 2 if cuda else ([0, *_widths(size, cuda)])[-2]
 
 
 def blocks_by_size(labels: Tensor) -> Iterator[Blocks]:
@@ -65,7 +71,8 @@ def blocks_by_size(labels: Tensor) -> Iterator[Blocks]:
     order = torch.argsort(key, stable=True)
     components, counts = torch.unique_consecutive(key[order], return_counts=True)
     starts = counts.cumsum(0) - counts
-    padded = torch.tensor([_padded(c, size) for c in counts.tolist()], device=labels.device)
+    widths = _widths(size, labels.is_cuda)
+    padded = torch.tensor([next(w for w in widths if w >= count) for count in counts.tolist()], device=labels.device)
     for width in sorted(set(padded.tolist()) - {1}):
         chosen = padded == width
         offset = torch.arange(width, device=labels.device)
@@ -74,14 +81,13 @@ def blocks_by_size(labels: Tensor) -> Iterator[Blocks]:
 
 
 @functools.cache
-def _widths(size: int) -> list[int]:
-    """The sizes that blocks are padded to; few distinct ones make large batches: 1, 8, 16, 24, 32, 48, 64, 96, …"""
-    widths, width = [1, 8], 16
+def _widths(size: int, cuda: bool) -> list[int]:
+    """The sizes that blocks are padded to; few distinct ones make large batches.
+
+    1, 8, 16, 24, 32, 48, 64, 96, …; on CUDA 1, 8, 32, 128, …, for a batch of small blocks costs what a single one does.
+    """
+    widths, width = [1, 8], 32 if cuda else 16
     while width < size:
         widths.append(width)
-        width = width * 3 // 2 if width & (width - 1) == 0 else width * 4 // 3
+        width = 4 * width if cuda else width * 3 // 2 if width & (width - 1) == 0 else width * 4 // 3
     return [*(w for w in widths if w < size), size]
-
-
-def _padded(count: int, size: int) -> int:
-    return next(width for width in _widths(size) if width >= count)

@@ -1,0 +1,157 @@
+"""The graphical lasso of a standardized batch: components apart, float32 as far as it goes, float64, Newton."""
+
+import torch
+from torch import Tensor
+
+from ._glasso_admm import Solution, admm
+from ._glasso_certificate import duality_gap, in_parts, inverse_where_positive
+from ._glasso_newton import polish
+from ._glasso_screening import blocks_by_size, component_labels
+from ._glasso_start import Start, cold_start, warm_start
+
+POLISH_BELOW = 1e-9  # relative gaps below which Newton on the support is quicker than more ADMM
+SINGLE_PRECISION_LIMIT = 1e-5  # relative gaps that float32 iterates cannot certify
+SINGLE_PRECISION_ITER = 100  # iterations in float32 after which the rest is done in float64
+INVERSE_ERROR = 1e-3  # ‖I − ΘW‖_F above which the inverse is not left to products
+
+Outputs = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def solve_by_blocks(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: Tensor | None, root: str) -> Outputs:
+    """Precision, covariance, gap and iterations; each connected component is solved on its own.
+
+    Most matrices have one component, and then nothing is copied.
+    """
+    batch, size, _ = cov.shape
+    if batch == 0:
+        return cov.clone(), cov.clone(), cov.new_zeros(0, dtype=torch.float64), cov.new_zeros(0, dtype=torch.int64)
+    labels = component_labels(cov, penalty)
+    if not bool(labels.any()):
+        count = torch.full((batch,), size, device=cov.device)
+        return _solve_connected(cov, penalty, count, tol, max_iter, init, root)
+    precision = torch.eye(size, dtype=cov.dtype, device=cov.device).repeat(batch, 1, 1)
+    covariance = precision.clone()
+    gap = torch.zeros(batch, dtype=torch.float64, device=cov.device)
+    n_iter = torch.zeros(batch, dtype=torch.int64, device=cov.device)
+    for blocks in blocks_by_size(labels):
+        first = None if init is None else blocks.gather(init, 1.0)
+        parts = _solve_connected(
+            blocks.gather(cov, 1.0), blocks.gather(penalty, 0.0), blocks.n_real, tol, max_iter, first, root
+        )
+        blocks.scatter_(precision, parts[0])
+        blocks.scatter_(covariance, parts[1])
+        gap.index_add_(0, blocks.owner, parts[2])
+        n_iter.scatter_reduce_(0, blocks.owner, parts[3], "amax")
+    return precision, covariance, gap, n_iter
+
+
+def _solve_connected(
+    cov: Tensor, penalty: Tensor, count: Tensor, tol: float, max_iter: int, init: Tensor | None, root: str
+) -> Outputs:
+    """ADMM to a gap of ``tol`` per variable, or, where it is slow, ADMM as far as it is quick and Newton from there."""
+    if not bool(penalty.any()):
+        return _plain_inverse(cov)
+    bound, quick = tol * count.double(), max(tol, POLISH_BELOW) * count.double()
+    single = cov.dtype == torch.float32
+    if single or (root == "auto" and _by_products(cov.float(), root)):
+        rough = max(tol, SINGLE_PRECISION_LIMIT) * count.double()
+        solution = _in_single_precision(cov, penalty, rough, max_iter, init, root)
+        solution = _in_double_precision(cov, penalty, quick, max_iter, root, solution)
+    else:
+        solution = admm(
+            cov, penalty, quick, _start(cov, penalty, init), max_iter=max_iter, newton_schulz=_by_products(cov, root)
+        )
+    if not single and tol < POLISH_BELOW:
+        solution = polish(cov, penalty, solution)
+        if bool((solution.gap > bound).any()):  # the polish met the wrong support
+            more = _in_double_precision(cov, penalty, bound, 2 * max_iter, root, solution)
+            solution = polish(cov, penalty, more)
+    return solution.precision, _inverse(solution, root), solution.gap, solution.n_iter
+
+
+def _by_products(cov: Tensor, root: str) -> bool:
+    """Whether the Θ-step is quicker by products than by eigenvalues; measured."""
+    if root != "auto":
+        return root == "newton_schulz"
+    return cov.is_cuda or 32 < cov.shape[-1] <= (128 if cov.dtype == torch.float64 else 512)
+
+
+def _start(cov: Tensor, penalty: Tensor, init: Tensor | None) -> Start:
+    return cold_start(cov, penalty) if init is None else warm_start(cov, penalty, init)
+
+
+def _in_single_precision(
+    cov: Tensor, penalty: Tensor, bound: Tensor, max_iter: int, init: Tensor | None, root: str
+) -> Solution:
+    """ADMM in float32 as far as that goes, with the gap of the problem as it was given."""
+    small_cov, small_penalty = cov.float(), penalty.float()
+    native = cov.dtype == torch.float32
+    solution = admm(
+        small_cov,
+        small_penalty,
+        bound,
+        _start(small_cov, small_penalty, None if init is None else init.float()),
+        max_iter=min(max_iter, SINGLE_PRECISION_ITER),
+        newton_schulz=_by_products(small_cov, root),
+        give_up=True,
+        certify=native,
+    )
+    if native:
+        return solution
+    precision = solution.precision.double()
+    dual = solution.dual.double().sub_(cov).clamp_(-penalty, penalty).add_(cov)
+    gap = duality_gap(cov, penalty, precision, dual)
+    return Solution(precision, dual, gap, solution.n_iter, solution.rho.double())
+
+
+def _in_double_precision(
+    cov: Tensor, penalty: Tensor, bound: Tensor, max_iter: int, root: str, solution: Solution
+) -> Solution:
+    """ADMM in float64, from where it stands, for the matrices that are still open; a part of the batch at a time."""
+    still_open = (solution.gap > bound) & (solution.n_iter < max_iter)
+    if not bool(still_open.any()):
+        return solution
+    merged = Solution(*(tensor.clone() for tensor in solution))
+    for part in in_parts(still_open.nonzero()[:, 0]):
+        part_cov, part_penalty = cov[part].double(), penalty[part].double()
+        more = admm(
+            part_cov,
+            part_penalty,
+            bound[part],
+            solution.where(part, torch.float64),
+            max_iter=max_iter - int(solution.n_iter[part].max()),
+            newton_schulz=_by_products(part_cov, root),
+        )
+        for old, new in zip(merged, more._replace(n_iter=solution.n_iter[part] + more.n_iter), strict=True):
+            old[part] = new.to(old.dtype)
+    return merged
+
+
+def _plain_inverse(cov: Tensor) -> Outputs:
+    """Without a penalty the precision is the inverse; a singular matrix has none, and its gap is infinite."""
+    identity = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
+    precision, _ = inverse_where_positive(cov, identity)
+    gap = duality_gap(cov, torch.zeros_like(cov), precision, cov)
+    return precision, cov.clone(), gap, torch.zeros_like(gap, dtype=torch.int64)
+
+
+def _inverse(solution: Solution, root: str) -> Tensor:
+    """The inverse of the precision by Cholesky factors, or by Newton's iteration from the dual point, which is near."""
+    precision, inverse = solution.precision, solution.dual
+    if not (precision.is_cuda or root == "newton_schulz"):
+        return inverse_where_positive(precision, inverse)[0]
+    for _ in range(6):
+        inverse = torch.baddbmm(inverse, inverse, _residual(precision, inverse))
+    inverse = inverse.add(inverse.mT).mul_(0.5)
+    failed = ~(torch.linalg.matrix_norm(_residual(precision, inverse)) < INVERSE_ERROR)
+    if bool(failed.any()):
+        for part in in_parts(failed.nonzero()[:, 0]):
+            exact, _ = inverse_where_positive(precision[part].double(), solution.dual[part].double())
+            inverse[part] = exact.to(inverse.dtype)
+    return inverse
+
+
+def _residual(matrix: Tensor, inverse: Tensor) -> Tensor:
+    residual = torch.bmm(matrix, inverse).neg_()
+    residual.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    return residual
