@@ -54,21 +54,23 @@ def draw_heat_maps(folder: Path, manifest: "Manifest | None", count: int, *, ask
 
     Where weights or data are gone there are none, and a line says why; if they were ``asked`` for that is an error.
     """
-    from .._checks import check_int
     from ..report.pictures import HEAT_MAPS
     from ..report.tables import load_results
 
-    check_int("report", "--images", count, minimum=0)
+    if count == 0:
+        return
     groups = load_results(folder, manifest).groups
     runs = [Path(group.finished[0]["folder"]) for group in groups if group.finished]
-    runs = [run for run in runs if (run / "checkpoints").is_dir()][:MOST_NETWORKS]
-    if count == 0 or not (runs or asked):
-        return
     from ..explain import explain_samples
 
     try:
-        explain_samples(runs, folder / HEAT_MAPS, count)
+        explain_samples([run for run in runs if has_weights(run)][:MOST_NETWORKS], folder / HEAT_MAPS, count)
     except (ValueError, OSError) as error:
         if asked:
             raise
         tell(f"no heat maps: {error}")
+
+
+def has_weights(run: Path) -> bool:
+    """Whether the network of a run was kept."""
+    return (run / "checkpoints").is_dir()

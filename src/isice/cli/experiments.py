@@ -33,7 +33,8 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run and how long it may take.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Run finished configurations again.")] = False,
     images: Annotated[
-        int | None, typer.Option("--images", help="Test images to draw heat maps of. [default: as the file says]")
+        int | None,
+        typer.Option("--images", min=0, help="Test images to draw heat maps of. [default: as the file says]"),
     ] = None,
 ) -> None:
     """Run every configuration of an experiment that has no finished record yet, then write its report.
@@ -80,7 +81,7 @@ def run(
     )
     if shard is None and only_cell is None and is_main_process():
         if images is not None or outcome.done:
-            draw_heat_maps(folder, None, chosen.images if images is None else images, asked=bool(images))
+            draw_heat_maps(folder, None, chosen.images if images is None else images)
         show_report(folder, limits=read_limits(chosen, limit or ()))
     elif is_main_process():
         tell(f"{len(outcome.done)} run, {len(outcome.skipped)} skipped; when all are done: isice report {folder}")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ._app import Settings, app
-from ._show import RUNS, Limit, draw_heat_maps, show_report
+from ._show import RUNS, Limit, draw_heat_maps, has_weights, show_report
 
 IMAGES_OF_A_RUN = 2
 
@@ -19,7 +19,9 @@ def report(
     settings: Settings = None,
     images: Annotated[
         int | None,
-        typer.Option("--images", help="Test images to draw heat maps of. [default: 2 for a run, else those there are]"),
+        typer.Option(
+            "--images", min=0, help="Test images to draw heat maps of. [default: 2 for a run, else those there are]"
+        ),
     ] = None,
 ) -> None:
     """Print the tables of a folder of runs, and write report.md, report.tex and report.html from its records.
@@ -58,10 +60,10 @@ def report(
 
 
 def _is_unseen_run(folder: Path) -> bool:
-    """Whether this is the folder of one run for which no heat maps have been made."""
+    """Whether this is the folder of one run, with its network, for which no heat maps have been made."""
     from ..report.pictures import explained
 
-    return (folder / "record.json").is_file() and not explained(folder)
+    return (folder / "record.json").is_file() and has_weights(folder) and not explained(folder)
 
 
 def _unknown(what: str, experiments: list[str]) -> FileNotFoundError:
