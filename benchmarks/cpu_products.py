@@ -23,7 +23,7 @@ import isice.functional as F
 from benchmarks.measure import RESULTS, write_results
 
 aten = torch.ops.aten
-PRODUCTS = {
+PRODUCTS: dict[Any, Callable[..., Tensor]] = {
     aten.bmm.default: torch.bmm,
     aten.bmm.out: torch.bmm,
     aten.baddbmm.default: torch.baddbmm,

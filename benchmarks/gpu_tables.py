@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +183,7 @@ def _cpu(rows: list[Row]) -> str:
     return _table((*header, "with backward (ms)", "its products (ms)", "ratio"), body)
 
 
-def _table(header: tuple[str, ...], body: list[tuple[str, ...]]) -> str:
+def _table(header: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
     rows = body or [(MISSING,) * len(header)]
     rule = ["---", *["---:"] * (len(header) - 1)]
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, tuple(rule), *rows))
