@@ -1,29 +1,36 @@
-"""The exact solver against its peers at matched accuracy (CPU), and in batches (CUDA).
+"""The exact solver against its peers at matched accuracy (CPU), in batches (CUDA), and against cvxpylayers.
 
 Usage:
-    python benchmarks/graphical_lasso.py [--sizes 32 64 128 256] [--peers sklearn gglasso] [--out FILE]
-    python benchmarks/graphical_lasso.py --gpu [--out FILE]
+    python benchmarks/graphical_lasso.py [--sizes 32 64 128 256] [--batch 4] [--peers sklearn gglasso] [--out FILE]
+    python benchmarks/graphical_lasso.py --device cuda [--out FILE]
+    python benchmarks/graphical_lasso.py --layer [--out FILE]
 
-CPU: same matrices, same objective, CPU time of one thread, rounds interleaved, the shortest of each. A peer runs at
-the loosest of its tolerances whose answer is truly within the target of the optimum; the solver then has to certify the
-accuracy that the peer reached, or the target if that is tighter (but not below 1e-9·D). A peer that never gets there is
-"short", and its time is that of its last attempt. Without a target (None) the peer runs at its own default tolerance,
-and the solver at what that reached, or at 1e-4·D where it fell short of that. The optimum is the solver's own,
-certified to 1e-10·D.
-CUDA: medians of CUDA events, peak memory above what was allocated before the call.
+CPU: a few matrices at a time, the same for everyone, same objective, CPU time of one thread per matrix, rounds
+interleaved, the shortest of each. Both sides run at the loosest tolerance that is enough: the peer at the loosest of
+its own whose answers are all truly within the target of the optimum, the solver at the loosest whose answers are all as
+near to it as the worst of the peer's (but not nearer than 1e-9·D). A peer that never gets there is "short", and its
+time is that of its last attempt. Without a target (None) the peer runs at its own default tolerance, and the solver at
+what that reached, or at 1e-4·D where it fell short of that. The optimum is the solver's own, certified to 1e-10·D.
+CUDA: batches in float32, medians of CUDA events, peak memory above what was allocated before the call, and what
+scikit-learn needs per matrix on one thread of that machine to come within 1e-4·D too.
+--layer: value and gradient of a cvxpylayers layer for small D.
 """
 
 import argparse
 import contextlib
+import dataclasses
+import functools
 import importlib.metadata
 import io
+import itertools
 import json
 import math
+import os
 import platform
 import subprocess
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +38,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isice.ops.graphical_lasso import graphical_lasso
+from isice.ops.graphical_lasso import GraphicalLassoResult, graphical_lasso
 
 RESULTS = Path(__file__).parent / "results"
 SPARSITIES = (0.3, 0.1, 0.03, 0.01)
@@ -109,62 +116,104 @@ def timed(run: Callable[[], Any]) -> tuple[float, Any]:
     return 1e3 * (time.process_time() - begin), result
 
 
-def loosest_sufficient(
-    peer: str, cov: np.ndarray, sparsity: float, optimum: float, target: float | None
-) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """Matrices (B, D, D), λ and the minimum of the objective for each of them."""
+
+    cov: Tensor
+    sparsity: float
+    optimum: list[float]
+
+    @classmethod
+    def of(cls, cov: Tensor, sparsity: float) -> "Cell":
+        exact = graphical_lasso(cov, sparsity, tol=1e-10).precision.numpy()
+        return cls(cov, sparsity, [objective(s, sparsity, theta) for s, theta in zip(cov.numpy(), exact, strict=True)])
+
+    def error(self, answers: Iterable[Any]) -> float:
+        """The largest suboptimality of the answers, per variable; ∞ for an exception."""
+        size, worst = self.cov.shape[-1], 0.0
+        for matrix, optimum, answer in zip(self.cov.numpy(), self.optimum, answers, strict=True):
+            failed = isinstance(answer, Exception)
+            worst = max(worst, math.inf if failed else (objective(matrix, self.sparsity, answer) - optimum) / size)
+        return worst
+
+    def peer(self, name: str, tol: float) -> tuple[float, list[Any]]:
+        """Milliseconds per matrix and the answers (or exceptions) of a peer."""
+        runs = [timed(functools.partial(PEERS[name], matrix, self.sparsity, tol)) for matrix in self.cov.numpy()]
+        return sum(ms for ms, _ in runs) / len(runs), [answer for _, answer in runs]
+
+    def ours(self, tol: float) -> tuple[float, GraphicalLassoResult]:
+        """Milliseconds per matrix and the result of the solver, for the batch at once."""
+        ms, result = timed(lambda: graphical_lasso(self.cov, self.sparsity, tol=tol))
+        if isinstance(result, Exception):
+            raise result
+        return ms / len(self.cov), result
+
+
+def loosest_sufficient(cell: Cell, peer: str, target: float | None) -> dict[str, Any]:
     """The peer's loosest tolerance that reaches ``target``·D (None: its default), or how near it came."""
     attempt: dict[str, Any] = {}
     tolerances, target = (PEER_TOLERANCES, target) if target is not None else ((1e-4,), 1e-4)
     for tol in tolerances:
-        ms, answer = timed(lambda tol=tol: PEERS[peer](cov, sparsity, tol))
-        if isinstance(answer, Exception):
-            return {"tol": tol, "ms": ms, "error": math.inf, "reached": False, "raised": type(answer).__name__}
-        error = (objective(cov, sparsity, answer) - optimum) / len(cov)
-        attempt = {"tol": tol, "ms": ms, "error": max(error, 0.0), "reached": error <= target}
-        if attempt["reached"] or ms > 20_000:
+        ms, answers = cell.peer(peer, tol)
+        raised = sum(isinstance(answer, Exception) for answer in answers)
+        error = cell.error(answers)
+        attempt = {"tol": tol, "ms": ms, "error": error, "reached": error <= target, "raised": raised}
+        if attempt["reached"] or ms > 5_000:
             break
     return attempt
 
 
-def compare(
-    cov: Tensor, sparsity: float, peer: str, target: float | None, optimum: float, rounds: int
-) -> dict[str, Any]:
-    """One cell: the peer at its best, the solver at that accuracy, the ratio of their times."""
-    matrix, size = cov.numpy(), len(cov)
-    theirs = loosest_sufficient(peer, matrix, sparsity, optimum, target)
-    tol = min(target or 1e-4, max(theirs["error"], 1e-9))
+def loosest_of_ours(cell: Cell, target: float, wanted: float) -> float:
+    """The solver's loosest tolerance, up to ``target``, whose answers are truly within ``wanted``·D."""
+    for quarter in itertools.count():
+        tol = target * 10 ** (-quarter / 4)
+        # What is certified to be near enough is; in between, the true error decides, as it does for the peer.
+        if tol <= wanted or cell.error(cell.ours(tol)[1].precision.numpy()) <= wanted:
+            return max(tol, 1e-9) if tol > wanted else max(wanted, 1e-9)
+    raise AssertionError
+
+
+def compare(cell: Cell, peer: str, target: float | None, rounds: int) -> dict[str, Any]:
+    """The peer at its best, the solver at that accuracy, the ratio of their times."""
+    theirs = loosest_sufficient(cell, peer, target)
+    target = target or 1e-4
+    tol = loosest_of_ours(cell, target, min(target, max(theirs["error"], 1e-9)))
     ours_ms, peer_ms = [], [theirs["ms"]]
     for _ in range(rounds):
-        ms, result = timed(lambda: graphical_lasso(cov, sparsity, tol=tol))
+        ms, result = cell.ours(tol)
         ours_ms.append(ms)
-        if theirs["ms"] < 2000:
-            peer_ms.append(timed(lambda: PEERS[peer](matrix, sparsity, theirs["tol"]))[0])
-    error = (objective(matrix, sparsity, result.precision.numpy()) - optimum) / size
-    ours = {"tol": tol, "ms": min(ours_ms), "error": max(error, 0.0), "gap": float(result.gap) / size}
-    ours["n_iter"] = int(result.n_iter)
+        if theirs["ms"] < 300:
+            peer_ms.append(cell.peer(peer, theirs["tol"])[0])
+    size = cell.cov.shape[-1]
+    ours = {"tol": tol, "ms": min(ours_ms), "error": cell.error(result.precision.numpy())}
+    ours |= {"gap": float(result.gap.max()) / size, "n_iter": int(result.n_iter.max())}
     return {"ours": ours, "theirs": {**theirs, "ms": min(peer_ms)}, "ratio": min(peer_ms) / min(ours_ms)}
+
+
+def one_thread(peers: Iterable[str]) -> None:
+    """For everyone; the peers' libraries have to be loaded before they can be told (and loading is not timed)."""
+    from threadpoolctl import threadpool_limits
+
+    for peer in peers:
+        PEERS[peer](np.eye(3) + 0.5, 0.1, 1e-2)
+    torch.set_num_threads(1)
+    threadpool_limits(1)
 
 
 def cpu_rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The grid of matrices, λ, targets and peers."""
-    from threadpoolctl import threadpool_limits
-
-    torch.set_num_threads(1)
-    threadpool_limits(1)
-    for peer in args.peers:  # the import is not what is timed
-        PEERS[peer](np.eye(3) + 0.5, 0.1, 1e-2)
+    one_thread(args.peers)
     for kind, make in KINDS.items():
         for size in args.sizes:
-            cov = make(size, 1, args.seed)[0]
+            cov = make(size, args.batch, args.seed)
             for sparsity in SPARSITIES:
-                exact = graphical_lasso(cov, sparsity, tol=1e-10)
-                optimum = objective(cov.numpy(), sparsity, exact.precision.numpy())
-                for peer in args.peers:
-                    for target in TARGETS:
-                        cell = {"kind": kind, "size": size, "sparsity": sparsity, "target": target, "peer": peer}
-                        row = {**cell, **compare(cov, sparsity, peer, target, optimum, args.rounds)}
-                        print(cpu_line(row), flush=True)
-                        yield row
+                cell = Cell.of(cov, sparsity)
+                for peer, target in itertools.product(args.peers, TARGETS):
+                    row: dict[str, Any] = {"kind": kind, "size": size, "sparsity": sparsity, "batch": len(cov)}
+                    row |= {"target": target, "peer": peer, **compare(cell, peer, target, args.rounds)}
+                    print(cpu_line(row), flush=True)
+                    yield row
 
 
 def cpu_line(row: dict[str, Any]) -> str:
@@ -178,25 +227,35 @@ def cpu_line(row: dict[str, Any]) -> str:
 
 
 def gpu_rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Batches on CUDA in float32: forward, forward and backward, memory, certificate."""
+    """Batches on CUDA in float32: forward, forward and backward, memory, certificate, scikit-learn's throughput."""
     cells = [("relu", 256, 128, 0.1), ("sparse", 256, 128, 0.1), ("relu", 256, 128, 0.03), ("relu", 256, 128, 0.01)]
     cells += [("relu", 256, 256, 0.1), ("relu", 128, 128, 0.1), ("relu", 64, 128, 0.1), ("relu", 32, 128, 0.1)]
-    for matmul in ("highest", "high"):
+    one_thread(["sklearn"])
+    peers: dict[tuple[str, int, float], dict[str, Any]] = {}
+    for matmul, (kind, size, batch, sparsity) in itertools.product(("highest", "high"), cells):
         torch.set_float32_matmul_precision(matmul)
-        for kind, size, batch, sparsity in cells:
-            cov = KINDS[kind](size, batch, args.seed).float().cuda()
-            row = {"kind": kind, "size": size, "batch": batch, "sparsity": sparsity, "matmul": matmul}
-            row.update(_gpu_cell(cov, sparsity, args.rounds))
-            print(
-                f"{matmul:7} {kind:6} D={size:3} B={batch:3} λ={sparsity:<5} forward {row['forward_ms']:7.2f} ms, with "
-                f"backward {row['forward_backward_ms']:7.2f} ms, {row['forward_floats']:.1f} / "
-                f"{row['forward_backward_floats']:.1f} D² floats, iterations {row['n_iter']}, gap {row['gap']:.1e}·D",
-                flush=True,
-            )
-            yield row
+        cov = KINDS[kind](size, batch, args.seed)
+        row: dict[str, Any] = {"kind": kind, "size": size, "batch": batch, "sparsity": sparsity, "matmul": matmul}
+        row |= gpu_cell(cov.float().cuda(), sparsity, args.rounds)
+        key = kind, size, sparsity
+        if key not in peers:
+            peers[key] = loosest_sufficient(Cell.of(cov[: args.batch], sparsity), "sklearn", 1e-4)
+        row |= {"sklearn": peers[key], "throughput_ratio": peers[key]["ms"] * batch / row["forward_ms"]}
+        print(gpu_line(row), flush=True)
+        yield row
 
 
-def _gpu_cell(cov: Tensor, sparsity: float, rounds: int) -> dict[str, Any]:
+def gpu_line(row: dict[str, Any]) -> str:
+    """One row for the terminal."""
+    cell = f"{row['matmul']:7} {row['kind']:6} D={row['size']:3} B={row['batch']:3} λ={row['sparsity']:<5}"
+    times = f"forward {row['forward_ms']:7.2f} ms, with backward {row['forward_backward_ms']:7.2f} ms"
+    memory = f"{row['forward_floats']:.1f} / {row['forward_backward_floats']:.1f} D² floats"
+    rest = f"{row['n_iter']} iterations, gap {row['gap']:.1e}·D, ×{row['throughput_ratio']:.0f} scikit-learn"
+    return f"{cell} {times}, {memory}, {rest}"
+
+
+def gpu_cell(cov: Tensor, sparsity: float, rounds: int) -> dict[str, Any]:
+    """Medians of CUDA events, and peak memory above what was allocated before the call, in floats per entry of cov."""
     leaf = cov.clone().requires_grad_()
     weights = torch.randn(cov.shape[-2:], device="cuda")
 
@@ -210,7 +269,7 @@ def _gpu_cell(cov: Tensor, sparsity: float, rounds: int) -> dict[str, Any]:
     row["inverse_error"] = float((product - torch.eye(cov.shape[-1], device="cuda")).abs().max())
     del result, product
     for name, run in (("forward", lambda: graphical_lasso(cov, sparsity)), ("forward_backward", backward)):
-        row[f"{name}_ms"] = _median_cuda_ms(run, rounds)
+        row[f"{name}_ms"] = median_cuda_ms(run, rounds)
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         run()
@@ -218,7 +277,8 @@ def _gpu_cell(cov: Tensor, sparsity: float, rounds: int) -> dict[str, Any]:
     return row
 
 
-def _median_cuda_ms(run: Callable[[], object], rounds: int) -> float:
+def median_cuda_ms(run: Callable[[], object], rounds: int) -> float:
+    """The median of CUDA events, after one run that is not counted."""
     run()
     times = []
     for _ in range(rounds):
@@ -231,17 +291,56 @@ def _median_cuda_ms(run: Callable[[], object], rounds: int) -> float:
     return sorted(times)[len(times) // 2]
 
 
-def environment() -> dict[str, Any]:
+def layer_rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Value and gradient of one matrix, by the solver and by a cvxpylayers layer; CPU time of one thread."""
+    one_thread([])
+    for size in (8, 16, 24):
+        cov, sparsity = sparse_model(size, 1, args.seed)[0], 0.1
+        weights = torch.randn(size, size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        row: dict[str, Any] = {"size": size, "sparsity": sparsity}
+        gradients = {}
+        for name, solve in (("ours", our_layer(sparsity)), ("cvxpylayers", cvxpy_layer(size, sparsity))):
+            for _ in range(args.rounds):
+                leaf = cov.clone().requires_grad_()
+                forward_ms, value = timed(functools.partial(solve, leaf))
+                backward_ms, gradient = timed(functools.partial(torch.autograd.grad, (value * weights).sum(), leaf))
+                before = row.get(name, {"forward_ms": math.inf, "backward_ms": math.inf})
+                times = {"forward_ms": forward_ms, "backward_ms": backward_ms}
+                row[name] = {key: min(before[key], times[key]) for key in times}
+            gradients[name] = 0.5 * (gradient[0] + gradient[0].mT)
+        row["difference"] = float((gradients["ours"] - gradients["cvxpylayers"]).norm() / gradients["ours"].norm())
+        print(row, flush=True)
+        yield row
+
+
+def our_layer(sparsity: float) -> Callable[[Tensor], Tensor]:
+    """The solver with the accuracy that many-digit gradients need."""
+    return lambda cov: graphical_lasso(cov, sparsity, tol=1e-10).precision
+
+
+def cvxpy_layer(size: int, sparsity: float) -> Callable[[Tensor], Tensor]:
+    """The same problem as a layer of cvxpylayers."""
+    import cvxpy as cp
+    from cvxpylayers.torch import CvxpyLayer
+
+    theta, parameter = cp.Variable((size, size), PSD=True), cp.Parameter((size, size))
+    penalty = sparsity * cp.sum(cp.abs(cp.multiply(1 - np.eye(size), theta)))
+    problem = cp.Problem(cp.Minimize(cp.sum(cp.multiply(parameter, theta)) - cp.log_det(theta) + penalty))
+    layer = CvxpyLayer(problem, parameters=[parameter], variables=[theta])
+    return lambda cov: layer(cov, solver_args={"eps": 1e-9, "max_iters": 200_000})[0]
+
+
+def environment(device: str) -> dict[str, Any]:
     """Commit, versions and hardware; needs nothing but torch, so that it runs on a bare GPU machine."""
-    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or None
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=12", "--dirty=+dirty"]
+    commit = os.environ.get("ISICE_COMMIT")
+    with contextlib.suppress(OSError):
+        commit = commit or subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or None
     versions = {"python": platform.python_version()}
-    for name in ("torch", "numpy", "scikit-learn", "gglasso"):
-        try:
+    for name in ("torch", "numpy", "scikit-learn", "gglasso", "cvxpy", "cvxpylayers"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, one thread, {platform.machine()}"
+    hardware = torch.cuda.get_device_name() if device == "cuda" else f"CPU, one thread, {platform.machine()}"
     return {"commit": commit, "versions": versions, "hardware": hardware}
 
 
@@ -254,17 +353,22 @@ def finite(value: Any) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--layer", action="store_true", help="compare value and gradient with cvxpylayers")
     parser.add_argument("--sizes", type=int, nargs="+", default=[32, 64, 128, 256])
+    parser.add_argument("--batch", type=int, default=4, help="matrices that a peer is timed on")
     parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=["sklearn"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     warnings.simplefilter("ignore")  # the peers' convergence warnings; what they reached is measured here
-    rows = list(gpu_rows(args) if args.gpu else cpu_rows(args))
-    out = args.out or RESULTS / f"graphical_lasso_{'gpu' if args.gpu else 'cpu'}.json"
-    record = {"title": "graphical lasso", "seed": args.seed, **environment(), "rows": [finite(row) for row in rows]}
+    name, rows = (
+        ("layer", layer_rows) if args.layer else ("gpu", gpu_rows) if args.device == "cuda" else ("cpu", cpu_rows)
+    )
+    found = [finite(row) for row in rows(args)]
+    out = args.out or RESULTS / f"graphical_lasso_{name}.json"
+    record = {"title": "graphical lasso", "seed": args.seed, **environment(args.device), "rows": found}
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"wrote {out}")

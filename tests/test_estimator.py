@@ -67,6 +67,24 @@ def test_subjects_must_share_their_variables():
         SparsePrecision().fit_batch([chain_samples(5, 3), chain_samples(5, 4)])
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sparsity": -1}, r"^SparsePrecision: expected a finite sparsity ≥ 0.0, got -1\."),
+        ({"tol": 0.0}, r"^SparsePrecision: expected a finite tol > 0.0, got 0.0\."),
+        ({"max_iter": 0}, r"^SparsePrecision: expected max_iter ≥ 1, got 0\."),
+        ({"scale": "trase"}, r"^SparsePrecision: expected scale to be one of .* Did you mean 'trace'"),
+    ],
+)
+def test_parameters_are_refused_in_the_words_of_the_user(options, message):
+    with pytest.raises(ValueError, match=message):
+        SparsePrecision(**options).fit(chain_samples(20))
+
+
+def test_numpy_numbers_are_numbers():
+    assert SparsePrecision(np.int64(1), max_iter=np.int32(5)).fit(chain_samples(20)).dual_gap_ == 0.0
+
+
 def true_and_false_edges(selection):
     model = SparsePrecisionCV(selection=selection, gamma=1.0, sparsities=25).fit(chain_samples(2000))
     found = np.triu(model.precision_ != 0, 1)

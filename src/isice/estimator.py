@@ -14,7 +14,7 @@ from sklearn.utils.validation import validate_data
 
 from ._checks import check_choice, check_int, check_number
 from .ops.correlation import partial_correlation
-from .ops.graphical_lasso import GraphicalLassoResult, graphical_lasso, sparsity_max
+from .ops.graphical_lasso import SCALES, GraphicalLassoResult, graphical_lasso, sparsity_max
 
 __all__ = ["SparsePrecision", "SparsePrecisionCV"]
 
@@ -56,7 +56,7 @@ class SparsePrecision(EmpiricalCovariance):
         scale: Literal["raw", "correlation", "trace"] = "correlation",
         penalize_diagonal: bool = False,
         tol: float = 1e-6,
-        max_iter: int = 1000,
+        max_iter: int = 5000,
         assume_centered: bool = False,
         device: str = "cpu",
     ) -> None:
@@ -95,7 +95,17 @@ class SparsePrecision(EmpiricalCovariance):
         return [model._store(x, *part) for model, x, part in zip(models, samples, parts, strict=True)]
 
     def _validated(self, X: ArrayLike) -> np.ndarray:
+        self._check_parameters()
         return validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+
+    def _check_parameters(self) -> None:
+        who, options = type(self).__name__, self.get_params(deep=False)
+        plain = {name: v.item() if isinstance(v, np.generic) else v for name, v in options.items()}
+        check_choice(who, "scale", plain["scale"], SCALES)
+        check_number(who, "tol", plain["tol"], strict=True)
+        check_int(who, "max_iter", plain["max_iter"], minimum=1)
+        if "sparsity" in plain:
+            check_number(who, "sparsity", plain["sparsity"])
 
     def _covariance(self, samples: np.ndarray) -> np.ndarray:
         return empirical_covariance(samples, assume_centered=self.assume_centered)
@@ -163,7 +173,7 @@ class SparsePrecisionCV(SparsePrecision):
         scale: Literal["raw", "correlation", "trace"] = "correlation",
         penalize_diagonal: bool = False,
         tol: float = 1e-6,
-        max_iter: int = 1000,
+        max_iter: int = 5000,
         assume_centered: bool = False,
         device: str = "cpu",
     ) -> None:

@@ -88,7 +88,8 @@ def _warn_if_short(gap: Tensor, bound: float, max_iter: int) -> None:
         worst = float(gap.max())
         reason = (
             "no positive definite dual point was found, so the problem may have no solution: check that cov is "
-            "positive semi-definite and that the weights are not zero where it is singular"
+            "positive semi-definite and that the weights are not zero where it is singular; a singular matrix with a "
+            "tiny sparsity may only need a larger max_iter"
             if math.isinf(worst)
             else "raise max_iter or tol"
         )

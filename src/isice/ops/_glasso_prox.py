@@ -67,8 +67,9 @@ def _steps(lower: float, dtype: torch.dtype) -> tuple[tuple[float, ...], ...]:
     no worse than rounding; the gap feels its square.
     """
     level = min(math.ceil(-4 * math.log2(lower)), 80) if 0 < lower < 1 else 0
-    enough = min(1e-4, max(1e-6, 5e-3 * 2 ** (-level / 2)))
-    return _cheapest_steps(level, enough if dtype == torch.float32 else 1e-11)
+    share = 2 ** (-level / 2)
+    single = min(1e-4, max(1e-6, 5e-3 * share))
+    return _cheapest_steps(level, single if dtype == torch.float32 else min(1e-11, max(1e-15, 5e-7 * share)))
 
 
 @functools.cache

@@ -118,13 +118,21 @@ def _in_double_precision(
             part_cov,
             part_penalty,
             bound[part],
-            solution.where(part, torch.float64),
+            _continued(part_cov, part_penalty, solution, part),
             max_iter=max_iter - int(solution.n_iter[part].max()),
             newton_schulz=_by_products(part_cov, root),
         )
         for old, new in zip(merged, more._replace(n_iter=solution.n_iter[part] + more.n_iter), strict=True):
             old[part] = new.to(old.dtype)
     return merged
+
+
+def _continued(cov: Tensor, penalty: Tensor, solution: Solution, part: Tensor) -> Start:
+    """Where a part of the batch stands; where float32 lost its way entirely, the beginning."""
+    stands, lost = solution.where(part, cov.dtype), torch.isinf(solution.gap[part])[:, None, None]
+    if not bool(lost.any()):
+        return stands
+    return Start(*(torch.where(lost, new, old) for new, old in zip(cold_start(cov, penalty), stands, strict=True)))
 
 
 def _plain_inverse(cov: Tensor) -> Outputs:

@@ -46,7 +46,7 @@ def graphical_lasso(
     penalize_diagonal: bool = False,
     scale: str = "raw",
     tol: float = 1e-4,
-    max_iter: int = 1000,
+    max_iter: int = 5000,
     init: Tensor | GraphicalLassoResult | None = None,
 ) -> GraphicalLassoResult:
     r"""Sparse inverse covariance: min −logdet Θ + ⟨S, Θ⟩ + Σ Λ_ij|Θ_ij| over positive definite Θ.
