@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sklearn.covariance import graphical_lasso as sklearn_graphical_lasso
 
 from isice.ops._glasso_op import graphical_lasso_op
+from isice.ops._glasso_prox import _steps, half_prox_by_eigh, half_prox_by_newton_schulz
 from isice.ops.graphical_lasso import (
     GraphicalLassoResult,
     NotConvergedWarning,
@@ -179,6 +180,26 @@ def test_newton_schulz_steps_give_the_same_solution():
     assert float((single[0] @ single[1] - torch.eye(40)).abs().max()) < 1e-3
 
 
+@pytest.mark.parametrize("rho", [1e-4, 1e-2, 1.0, 1e3])
+def test_roots_by_products_are_those_by_eigenvalues(rho):
+    b = torch.randn(3, 30, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    b, rho = b + b.mT, torch.full((3, 1, 1), rho, dtype=torch.float64)
+    theta = 2 * half_prox_by_eigh(b, rho)
+    torch.testing.assert_close(torch.linalg.inv(theta) - rho * theta, b, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(2 * half_prox_by_newton_schulz(b, rho), theta, rtol=1e-6, atol=1e-9 * theta.abs().max())
+    single = 2 * half_prox_by_newton_schulz(b.float(), rho.float()).double()
+    assert float((single - theta).norm() / theta.norm()) < 1e-3
+
+
+@pytest.mark.parametrize("lower", [0.999, 0.7, 0.1, 0.01, 1e-5])
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 2e-4), (torch.float64, 1e-10)])
+def test_the_polynomials_of_the_root_take_their_interval_to_one(lower, dtype, error):
+    x = np.geomspace(lower, 1, 2000)
+    for coefficients in _steps(lower, dtype):
+        x = sum(c * x ** (2 * k + 1) for k, c in enumerate(coefficients))
+    assert np.abs(x - 1).max() < error
+
+
 def test_blocks_are_solved_apart_and_join_exactly():
     parts = [sample_cov(size, 30, seed=size) for size in (5, 1, 3, 7)]
     cov = torch.block_diag(*parts)
@@ -212,6 +233,16 @@ def test_degenerate_matrices_are_solved(kind, dtype):
     result = graphical_lasso(cov, 0.05)
     assert float(result.gap) <= 1e-4 * cov.shape[-1]
     assert bool(torch.linalg.cholesky_ex(result.precision).info == 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rank_one_with_a_tiny_sparsity_takes_long_but_is_solved(dtype):
+    vector = torch.linspace(1, 2, 34, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = graphical_lasso(torch.outer(vector, vector), 2e-4)
+    assert float(result.gap) <= 1e-4 * 34
+    assert int(result.n_iter) > 1000
 
 
 @pytest.mark.parametrize("root", ["eigh", "newton_schulz"])

@@ -11,6 +11,7 @@ from ._glasso_start import Start, cold_start, warm_start
 
 POLISH_BELOW = 1e-9  # relative gaps below which Newton on the support is quicker than more ADMM
 SINGLE_PRECISION_LIMIT = 1e-5  # relative gaps that float32 iterates cannot certify
+ROUGH_LIMIT = 3e-6  # relative gaps to which float32 prepares what float64 ends
 SINGLE_PRECISION_ITER = 100  # iterations in float32 after which the rest is done in float64
 INVERSE_ERROR = 1e-3  # ‖I − ΘW‖_F above which the inverse is not left to products
 
@@ -54,7 +55,7 @@ def _solve_connected(
     bound, quick = tol * count.double(), max(tol, POLISH_BELOW) * count.double()
     single = cov.dtype == torch.float32
     if single or (root == "auto" and _by_products(cov.float(), root)):
-        rough = max(tol, SINGLE_PRECISION_LIMIT) * count.double()
+        rough = max(tol, SINGLE_PRECISION_LIMIT if single else ROUGH_LIMIT) * count.double()
         solution = _in_single_precision(cov, penalty, rough, max_iter, init, root)
         solution = _in_double_precision(cov, penalty, quick, max_iter, root, solution)
     else:

@@ -1,0 +1,67 @@
+"""Memory of the solver: at most 12 D² numbers per matrix, whatever the input, and linear in the batch."""
+
+import pytest
+import torch
+from benchmarks.graphical_lasso import KINDS
+from torch.profiler import ProfilerActivity, profile
+
+from isice.ops._glasso_op import graphical_lasso_op
+from isice.ops.graphical_lasso import graphical_lasso
+
+
+def peak_bytes(run):
+    """The most that the CPU allocator held at once, above what it held before; workspaces of LAPACK count."""
+    run()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        run()
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    held = most = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        most = max(most, held)
+    return most
+
+
+def per_entry(cov, run):
+    return peak_bytes(run) / (cov.element_size() * cov.numel())
+
+
+def test_the_count_sees_what_is_allocated():
+    x = torch.zeros(1000, dtype=torch.float64)
+    assert peak_bytes(lambda: (x + 1) * 2) == pytest.approx(16_000, abs=600)
+
+
+@pytest.mark.parametrize("sparsity", [0.3, 0.1, 0.02])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("dtype", "tol"), [(torch.float32, 1e-4), (torch.float64, 1e-4), (torch.float64, 1e-10)])
+def test_no_more_than_twelve_numbers_per_entry(kind, sparsity, dtype, tol):
+    cov = KINDS[kind](40, 64, 0).to(dtype)
+    assert per_entry(cov, lambda: graphical_lasso(cov, sparsity, tol=tol)) <= 12
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gradient_stays_within_the_limit_too(kind):
+    cov = KINDS[kind](40, 64, 0).float()
+    leaf, weights = cov.clone().requires_grad_(), torch.randn(40, 40)
+
+    def run():
+        leaf.grad = None
+        (graphical_lasso(leaf, 0.1).precision * weights).sum().backward()
+
+    assert per_entry(cov, run) <= 12
+
+
+def test_what_is_continued_in_float64_goes_part_by_part():
+    vector = torch.linspace(1, 2, 36)
+    cov = torch.outer(vector, vector).expand(64, 36, 36).contiguous()
+    penalty = torch.full((64, 1, 1), 0.03)
+    run = lambda: graphical_lasso_op(cov, penalty, False, 1e-4, 5000, None, "newton_schulz")  # noqa: E731
+    assert int(run()[3].min()) > 100  # where float32 ends
+    assert per_entry(cov, run) <= 12
+
+
+def test_memory_is_linear_in_the_batch():
+    cov = KINDS["relu"](40, 96, 0).float()
+    small = peak_bytes(lambda: graphical_lasso(cov[:48], 0.1))
+    large = peak_bytes(lambda: graphical_lasso(cov, 0.1))
+    assert large <= 2.2 * small
