@@ -1,5 +1,7 @@
 """Descriptors of frozen features and the classifier on them."""
 
+import json
+
 import pytest
 import torch
 
@@ -52,3 +54,32 @@ def test_a_head_that_needs_training_is_refused(network):
 def test_no_data_is_refused(network):
     with pytest.raises(ValueError, match="at least one batch"):
         frozen_baseline(network, [], [])
+
+
+def test_a_run_of_the_kind_frozen_sees_every_image_once_and_trains_only_the_classifier(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from isice import cli
+    from isice.models.network import Network
+    from isice.ops import _glasso_solver
+
+    seen, solved = [], []
+    features, solve = Network.forward_features, _glasso_solver.solve_by_blocks
+    monkeypatch.setattr(
+        Network, "forward_features", lambda self, x: (seen.append((len(x), self.training)), features(self, x))[1]
+    )
+    monkeypatch.setattr(
+        "isice.ops._glasso_op.solve_by_blocks", lambda cov, *rest: (solved.append(len(cov)), solve(cov, *rest))[1]
+    )
+    small = ["data.name=digits", "data.root=none", "model.backbone=small_cnn", "model.pretrained=false", "device=cpu"]
+    settings = [argument for setting in [*small, "model.reduce=6"] for argument in ("--set", setting)]
+    arguments = ["run", "sice_frozen", "--limit", "method=sice", "--out", str(tmp_path)]
+    result = CliRunner().invoke(cli.app, arguments + settings)
+    assert result.exit_code == 0, result.output
+    (record,) = (json.loads(path.read_text()) for path in tmp_path.glob("*/record.json"))
+    assert record["kind"] == "frozen"
+    assert record["accuracy"]["test"] > 0.5
+    images = record["images"]["train"] + record["images"]["test"]
+    assert sum(count for count, _ in seen) == sum(solved) == images
+    assert not any(training for _, training in seen)
+    assert f"{100 * record['accuracy']['test']:.1f}" in result.output

@@ -1,4 +1,4 @@
-"""What a cell of an experiment can be: a training run, a measurement, an estimated structure, facts of a dataset."""
+"""What a cell of an experiment can be: a training run, one on frozen features, a measurement, a structure, facts."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,6 +82,7 @@ class DatasetConfig:
 
 KINDS: dict[str, Any] = {
     "train": RunConfig,
+    "frozen": RunConfig,
     "bench": BenchConfig,
     "structure": StructureConfig,
     "dataset": DatasetConfig,

@@ -11,6 +11,7 @@ from ..data import DATASETS, dataset_info
 from ..experiments.kinds import DatasetConfig
 from ..train import train_run
 from ..train.evaluation import evaluate_run
+from ..train.frozen import frozen_run
 from ..train.launch import is_main_process
 from ..train.record import EVALUATION_FILE, new_record, write_record
 from .bench import measure
@@ -34,8 +35,7 @@ def run_job(config: Any, folder: Path, label: str, *, kind: str = "train", force
     if kind == "train":
         _train(config, folder, label, force)
     else:
-        measures: dict[str, Measure] = {"bench": measure, "structure": estimation_error, "dataset": dataset_facts}
-        _recorded(measures[kind], config, folder, kind)
+        _recorded(MEASURES[kind], config, folder, kind)
 
 
 def _train(config: RunConfig, folder: Path, label: str, force: bool) -> None:
@@ -73,3 +73,11 @@ def dataset_facts(config: DatasetConfig) -> dict[str, Any]:
         raise ValueError(f"dataset: expected one whose size is known ({', '.join(fixed)}), got {config.name!r}.")
     total = info.train_size + info.test_size
     return {"classes": info.num_classes, "images": {"total": total, "train": info.train_size, "test": info.test_size}}
+
+
+MEASURES: dict[str, Measure] = {
+    "frozen": frozen_run,
+    "bench": measure,
+    "structure": estimation_error,
+    "dataset": dataset_facts,
+}

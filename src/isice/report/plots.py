@@ -98,7 +98,7 @@ def accuracy_caption(results: Results) -> str:
 
 def curves_figure(results: Results) -> Figure | None:
     """Training loss, and training and validation accuracy, by epoch; None with none, or more than can be told apart."""
-    groups = _trained(results)
+    groups = [(place, group) for place, group in _trained(results) if "epochs" in group.finished[0]]
     if not groups or len(groups) > MOST_CURVES:
         return None
     figure = Figure(figsize=(9.0, 3.6), dpi=160)

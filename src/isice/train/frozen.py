@@ -1,7 +1,7 @@
 """The paper's SICE baseline: features extracted once, one descriptor per image, then a linear classifier."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -10,8 +10,14 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from ..config import RunConfig
+from ..data.parts import Part
+from ..data.splits import load_splits
 from ..models.network import Network
 from ..pooling import Pooling, create_pooling
+from .launch import resolve_device
+from .loaders import eval_loader
+from .run import build_model
 
 
 class FrozenResult(NamedTuple):
@@ -20,6 +26,28 @@ class FrozenResult(NamedTuple):
     classifier: Pipeline
     train_accuracy: float
     test_accuracy: float
+
+
+def frozen_run(config: RunConfig) -> dict[str, Any]:
+    """What ``kind = "frozen"`` of an experiment computes: nothing learns but the linear classifier.
+
+    Every image, without augmentation, goes once through the network of ``config.model`` (with its weights, if any are
+    named) and once through the descriptor ``config.model.pooling``. ``config.optim`` does not count.
+
+    Example:
+        >>> from isice.config import override
+        >>> settings = ["data.name=digits", "model.pooling=sice", "model.reduce=4", "device=cpu"]
+        >>> sorted(frozen_run(override(RunConfig(), settings))["accuracy"])
+        ['test', 'train']
+    """
+    splits, device = load_splits(config.data), resolve_device(config.device)
+    torch.manual_seed(config.seed)
+    network = cast(Network, build_model(config, splits))  # its own classifier stays unused
+    plain = Part(splits.train.source, splits.test.transform, splits.train.indices.tolist())
+    batches = [eval_loader(config, part, device) for part in (plain, splits.test)]
+    result = frozen_baseline(network, *batches, pooling=config.model.pooling, device=device)
+    accuracy = {"train": result.train_accuracy, "test": result.test_accuracy}
+    return {"accuracy": accuracy, "images": splits.sizes, "skipped_images": list(splits.skipped)}
 
 
 def frozen_baseline(
