@@ -1,135 +1,254 @@
-"""The Newton–Schulz chain as a short list of launches: the twin of ``ops/newton_schulz.py``."""
+"""The Newton–Schulz iteration in one launch: the twin of ``ops/newton_schulz.py`` and of the loop of ``ops/isice.py``.
 
-import functools
-from typing import NamedTuple
+A group of blocks carries one matrix through the whole iteration, each block the same tiles in every stage, and waits
+for the others between stages. All blocks are on the GPU at once (a cooperative launch), so waiting cannot deadlock,
+and the matrices in work are few enough to stay in the second cache level. The same launch divides by the trace and
+adds α before the iteration; after it, it scales back, packs or mirrors, and takes a step of iSICE or that step's
+backward pass.
+"""
 
-import torch
-from torch import Tensor
+import triton
+import triton.language as tl
 
-from .symmetric_product import group_product
+from .program import R, T
+from .sparse_step import part_cotangents, sparse_step
+from .stage import D_SLOT, products, stage, symmetric
+from .tiles import load_tile, place_on_diagonal, store_tile, store_value, tile_corner
 
-# A chunk of the batch at a time bounds the memory: 40 Mi floats are 160 MiB.
-_WORKSPACE_FLOATS = 40 * 2**20
-
-
-class Output(NamedTuple):
-    """``out = α(ab + cd) + βe + γI`` with names of matrices; ``c`` and ``d`` empty for one product."""
-
-    out: str
-    a: str
-    b: str
-    c: str = ""
-    d: str = ""
-    e: str = ""
-    alpha: float = 1.0
-    beta: float = 0.0
-    gamma: float = 0.0
+# A direction enters the iteration with this norm: then its growth fits the range of float16, and so do small entries.
+_DIRECTION_NORM: tl.constexpr = tl.constexpr(8.0)
+# As in ops/_trace.py: a matrix with less variance counts as zero.
+_NO_VARIANCE: tl.constexpr = tl.constexpr(1e-14)
+_T: tl.constexpr = tl.constexpr(T)
+_FACTOR: tl.constexpr = tl.constexpr(R + 1)
 
 
-def value_program(n_iter: int, kind: str) -> tuple[list[list[Output]], str]:
-    """The launches that turn ``t0`` into the product of the factors, and the name of the result."""
-    launches: list[list[Output]] = []
-    result = "t0" if kind == "sqrt" else ""
-    for i in range(n_iter):
-        t, q, new_t, new_r, last = f"t{i}", f"q{i}", f"t{i + 1}", f"r{i + 1}", i == n_iter - 1
-        group = []
-        if kind == "inverse" or not last:
-            launches.append([Output(q, t, t, e=t, alpha=0.25, beta=-1.5, gamma=2.25)])
-        if not last:
-            group.append(Output(new_t, t, q))
-        if kind == "inverse":
-            if result:
-                group.append(Output(new_r, result, q))
-            result = new_r if result else q
-        elif result:
-            group.append(Output(new_r, result, t, e=result, alpha=-0.5, beta=1.5))
-            result = new_r
-        else:
-            # P₀ = ½(3I − T₀) without a product: T₀ times T₀ with weight zero.
-            group.append(Output(new_r, t, t, e=t, alpha=0.0, beta=-0.5, gamma=1.5))
-            result = new_r
-        if group:
-            launches.append(group)
-    return launches, result
+@triton.jit
+def _wait_for_group(counter, target, GROUP: tl.constexpr):
+    """Returns once every block of the group has come here; what they stored before is then visible."""
+    tl.debug_barrier()
+    if GROUP > 1:
+        seen = tl.atomic_add(counter, 1, sem="acq_rel") + 1
+        while seen < target:
+            seen = tl.atomic_add(counter, 0, sem="acquire")
+        tl.debug_barrier()
 
 
-def derivative_program(n_iter: int, kind: str) -> tuple[list[list[Output]], str]:
-    """The launches that turn ``t0`` and the direction ``dt0`` into the derivative of the product, and its name."""
-    launches: list[list[Output]] = []
-    result = "t0" if kind == "sqrt" else ""
-    for i in range(n_iter):
-        t, q, new_t, new_r, last = f"t{i}", f"q{i}", f"t{i + 1}", f"r{i + 1}", i == n_iter - 1
-        group = []
-        if kind == "inverse" or not last:
-            square = Output(q, t, t, e=t, alpha=0.25, beta=-1.5, gamma=2.25)
-            launches.append([square, Output("d" + q, t, "d" + t, "d" + t, t, e="d" + t, alpha=0.25, beta=-1.5)])
-        if not last:
-            group += [Output(new_t, t, q), Output("d" + new_t, "d" + t, q, t, "d" + q)]
-        if kind == "inverse":
-            if result:
-                group.append(Output("d" + new_r, "d" + result, q, result, "d" + q))
-                group += [] if last else [Output(new_r, result, q)]
-            result = new_r if result else q
-        elif result:
-            group.append(Output("d" + new_r, "d" + result, t, result, "d" + t, "d" + result, alpha=-0.5, beta=1.5))
-            group += [] if last else [Output(new_r, result, t, e=result, alpha=-0.5, beta=1.5)]
-            result = new_r
-        else:
-            group.append(Output("d" + new_r, t, t, e="d" + t, alpha=0.0, beta=-0.5))
-            group += [] if last else [Output(new_r, t, t, e=t, alpha=0.0, beta=-0.5, gamma=1.5)]
-            result = new_r
-        if group:
-            launches.append(group)
-    return launches, "d" + result
+@triton.jit
+def _trace(matrix, D, shift, PACKED: tl.constexpr, SIDE: tl.constexpr):
+    """The trace of a shifted matrix, or one where there is no variance; and 1 where the trace counts."""
+    index = tl.arange(0, triton.next_power_of_2(SIDE))
+    diagonal = tl.load(matrix + place_on_diagonal(index, D, PACKED), mask=index < D, other=0.0)
+    total = tl.sum(diagonal) + D * shift
+    alive = tl.where(total > _NO_VARIANCE, 1.0, 0.0)
+    return tl.where(alive > 0, total, 1.0), alive
 
 
-class Schedule(NamedTuple):
-    """A program with its matrices placed into slots; the inputs take the first ones."""
-
-    n_slots: int
-    result: int
-    launches: list[tuple[Tensor, Tensor]]
-
-
-def _reads(output: Output) -> set[str]:
-    return {name for name in output[1:6] if name}
+@triton.jit
+def _trace_one(matrix, rows, columns, D, shift, trace, alive, PACKED: tl.constexpr):
+    """A tile of T: the shifted matrix divided by its trace; I/D where there is no variance."""
+    tile = load_tile(matrix, rows, columns, D, PACKED)
+    diagonal = (rows[:, None] == columns[None, :]) & (rows[:, None] < D)
+    return (tile + tl.where(diagonal, shift, 0.0)) / trace + tl.where(diagonal, (1.0 - alive) / D, 0.0)
 
 
-@functools.lru_cache(maxsize=64)
-def schedule(direction: str, n_iter: int, kind: str, device: torch.device) -> Schedule:
-    """Places the matrices of a program into as few slots as their lifetimes allow."""
-    launches, result = (value_program if direction == "value" else derivative_program)(n_iter, kind)
-    inputs = ["t0"] if direction == "value" else ["t0", "dt0"]
-    place = {name: i for i, name in enumerate(inputs)}
-    n_slots, tables = len(inputs), []
-    for i, group in enumerate(launches):
-        needed = {name for later in launches[i:] for output in later for name in _reads(output)} | {result}
-        free = set(range(n_slots)) - {place[name] for name in needed if name in place}
-        for output in group:
-            slot = min(free) if free else n_slots
-            free.discard(slot)
-            n_slots = max(n_slots, slot + 1)
-            place[output.out] = slot
-        rows = [[place[name] if name else 0 for name in output[:6]] for output in group]
-        weights = [[o.alpha, o.beta, o.gamma, 0.0 if o.alpha == 0 else 2.0 if o.c else 1.0] for o in group]
-        tables.append((torch.tensor(rows, dtype=torch.int32, device=device), torch.tensor(weights, device=device)))
-    return Schedule(n_slots, place[result], tables)
+@triton.jit
+def _direction(
+    cotangent, alive_parts, rate, rows, columns, D, PACKED: tl.constexpr, STEP: tl.constexpr, VECTOR: tl.constexpr
+):
+    """A tile of the symmetric cotangent of the result of the iteration."""
+    grad = load_tile(cotangent, rows, columns, D, PACKED)
+    if STEP:
+        d_plus, d_minus = part_cotangents(load_tile(alive_parts, rows, columns, D, True), grad)
+        grad = rate * (d_plus + d_minus)
+    elif VECTOR:
+        # An entry of the vector stands for two entries of the matrix.
+        grad = tl.where(rows[:, None] == columns[None, :], grad, 0.5 * grad)
+    elif not PACKED:
+        grad = 0.5 * (grad + tl.trans(load_tile(cotangent, columns, rows, D, False)))
+    return grad
 
 
-def run(matrices: list[Tensor], n_iter: int, kind: str, precision: str) -> Tensor:
-    """The product of the factors of float32 matrices (B, D, D); with a second input its derivative in that direction.
+@triton.jit
+def _prepare(
+    workspace, matrix, grad, alive_parts, rate, trace, alive, scale, d_scale, rows, columns, diagonal, D, shift,
+    INVERSE_ROOT: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr,
+    SOURCE_PACKED: tl.constexpr, GRAD_PACKED: tl.constexpr, GRAD_VECTOR: tl.constexpr,
+    SIDE: tl.constexpr, PLANES: tl.constexpr,
+):  # fmt: skip
+    """Stores a tile of T, of the first factor of an inverse root, and of their derivatives."""
+    t = _trace_one(matrix, rows, columns, D, shift, trace, alive, SOURCE_PACKED)
+    store_value(workspace, _T, t * scale, rows, columns, diagonal, SIDE, PLANES)
+    if INVERSE_ROOT:
+        eye = tl.where(rows[:, None] == columns[None, :], 1.5, 0.0)
+        store_value(workspace, _FACTOR, (eye - 0.5 * t) * scale, rows, columns, diagonal, SIDE, PLANES)
+    if DERIVATIVE:
+        dt = d_scale * _direction(grad, alive_parts, rate, rows, columns, D, GRAD_PACKED, STEP, GRAD_VECTOR)
+        store_value(workspace, _T + D_SLOT, dt, rows, columns, diagonal, SIDE, PLANES)
+        if INVERSE_ROOT:
+            store_value(workspace, _FACTOR + D_SLOT, -0.5 * dt, rows, columns, diagonal, SIDE, PLANES)
 
-    ``precision`` is a key of :data:`isice.kernels.symmetric_product.PRECISIONS`.
-    """
-    direction = "value" if len(matrices) == 1 else "derivative"
-    first = matrices[0]
-    plan = schedule(direction, n_iter, kind, first.device)
-    out, size = torch.empty_like(first), max(1, _WORKSPACE_FLOATS // (plan.n_slots * first.shape[-1] ** 2))
-    for begin in range(0, len(first), size):
-        workspace = first.new_empty((plan.n_slots, *first[begin : begin + size].shape))
-        for slot, matrix in enumerate(matrices):
-            workspace[slot].copy_(matrix[begin : begin + size])
-        for slots, factors in plan.launches:
-            group_product(workspace, slots, factors, precision)
-        out[begin : begin + size].copy_(workspace[plan.result])
-    return out
+
+@triton.jit
+def _leave_value(
+    value, result, matrix, sigma, alive_parts, rate, lam, rows, columns, D, STEP: tl.constexpr, PACKED: tl.constexpr
+):  # fmt: skip
+    """Stores a strip of the result, or of the next S with ``value`` as ∇₁."""
+    if STEP:
+        s = load_tile(matrix, rows, columns, D, True)
+        value, parts = sparse_step(s, value - load_tile(sigma, rows, columns, D, True), rate, lam)
+        store_tile(alive_parts, parts, rows, columns, D, True)
+    store_tile(result, value, rows, columns, D, PACKED)
+
+
+@triton.jit
+def _leave_slope(
+    value, slope, result, matrix, grad, sigma, alive_parts, d_sigma,
+    rate, lam, trace, alive, back, rows, columns, D, shift,
+    POWER: tl.constexpr, STEP: tl.constexpr, SOURCE_PACKED: tl.constexpr, GRAD_PACKED: tl.constexpr,
+    GRAD_VECTOR: tl.constexpr, OUT_PACKED: tl.constexpr,
+):  # fmt: skip
+    """Stores a strip of the cotangent of the source; sums for the trace and for the cotangents of rate and λ."""
+    inside = (rows[:, None] < D) & (columns[None, :] < D)
+    direction = _direction(grad, alive_parts, rate, rows, columns, D, GRAD_PACKED, STEP, GRAD_VECTOR)
+    t = _trace_one(matrix, rows, columns, D, shift, trace, alive, SOURCE_PACKED)
+    along = tl.sum(tl.where(inside, POWER * direction * value - slope * t, 0.0))
+    d_rate, d_lam = 0.0, 0.0
+    slope *= back / trace
+    if STEP:
+        s, given = load_tile(matrix, rows, columns, D, True), load_tile(grad, rows, columns, D, True)
+        d_plus, d_minus = part_cotangents(load_tile(alive_parts, rows, columns, D, True), given)
+        slope += tl.where(s > 0, d_plus, 0.0) + tl.where(s < 0, d_minus, 0.0)
+        gradient = back * value - load_tile(sigma, rows, columns, D, True)
+        d_rate = tl.sum(tl.where(inside, d_plus * (gradient - lam) + d_minus * (gradient + lam), 0.0))
+        d_lam = rate * tl.sum(d_minus - d_plus)
+        store_tile(d_sigma, load_tile(d_sigma, rows, columns, D, True) - direction, rows, columns, D, True)
+    store_tile(result, slope, rows, columns, D, OUT_PACKED)
+    return along, d_rate, d_lam
+
+
+_MATRICES = ["source", "cotangent", "norms", "out", "sigma", "alive_parts", "rates", "lams", "d_sigma", "moments"]
+
+
+@triton.jit(do_not_specialize=["n_stages", "batch", "D"], do_not_specialize_on_alignment=_MATRICES)
+def iterate(
+    source, cotangent, norms, out,  # matrices (B, D, D) or packed, and the norms (B,) of the cotangents
+    sigma, alive_parts, rates, lams, d_sigma, moments,  # a step of iSICE: packed; values (B,); sums (B, tiles, 2)
+    workspace, partials, counters, tiles,  # of each group: slots, a sum for each tile, arrivals; of each block: tiles
+    slots, weights, n_stages,  # the program
+    batch, D, shift, scale, derivative_scale,
+    POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr,
+    SOURCE_PACKED: tl.constexpr, GRAD_PACKED: tl.constexpr, GRAD_VECTOR: tl.constexpr, OUT_PACKED: tl.constexpr,
+    SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, STRIP: tl.constexpr, PLANES: tl.constexpr,
+    N_TILES: tl.constexpr, N_SLOTS: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Carries the matrices ``group``, ``group + n_groups``, … through the iteration."""
+    group, rank = tl.program_id(0) // GROUP, tl.program_id(0) % GROUP
+    n_groups = tl.num_programs(0) // GROUP
+    workspace += group.to(tl.int64) * (N_SLOTS * PLANES * SIDE * SIDE)
+    partials += group * N_TILES
+    counters += group
+    tiles += tl.program_id(0) * (2 * BLOCK * BLOCK)
+    packed_size = D * (D + 1) // 2
+    arrivals = 0
+    for image in range(group, batch, n_groups):
+        at = tl.full([], image, tl.int64)
+        packed = at * packed_size
+        matrix = source + (packed if SOURCE_PACKED else at * D * D)
+        grad = cotangent + (packed if GRAD_PACKED else at * D * D)
+        result = out + (packed if OUT_PACKED else at * D * D)
+        rate, lam, norm, to_norm = 0.0, 0.0, 1.0, 1.0
+        if STEP:
+            rate, lam = tl.load(rates + image), tl.load(lams + image)
+        if DERIVATIVE:
+            norm = tl.load(norms + image)
+            if STEP:
+                norm *= 2 * tl.abs(rate)
+            to_norm = tl.where(norm > 0, _DIRECTION_NORM / norm, 0.0)
+        trace, alive = _trace(matrix, D, shift, SOURCE_PACKED, SIDE)
+
+        for tile in range(rank, N_TILES, GROUP):
+            first_row, first_column, diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
+            for strip in range(0, BLOCK, STRIP):
+                rows, columns = first_row + strip + tl.arange(0, STRIP), first_column + tl.arange(0, BLOCK)
+                _prepare(
+                    workspace, matrix, grad, alive_parts + packed, rate, trace, alive, scale,
+                    to_norm * scale * derivative_scale, rows, columns, diagonal, D, shift,
+                    POWER == -0.5, DERIVATIVE, STEP, SOURCE_PACKED, GRAD_PACKED, GRAD_VECTOR, SIDE, PLANES,
+                )  # fmt: skip
+
+        for index in range(0, n_stages - 1):
+            # The row is read before the wait, so that it is there after it.
+            slot, weight = slots + 5 * index, weights + 3 * index
+            left, right, into, copy = tl.load(slot), tl.load(slot + 1), tl.load(slot + 2), tl.load(slot + 3)
+            alpha, ratio, gamma = tl.load(weight), tl.load(weight + 1), tl.load(weight + 2)
+            if tl.load(slot + 4) != 0:
+                arrivals += GROUP
+                _wait_for_group(counters, arrivals, GROUP)
+            for tile in range(rank, N_TILES, GROUP):
+                first_row, first_column, diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
+                rows, columns = first_row + tl.arange(0, BLOCK), first_column + tl.arange(0, BLOCK)
+                stage(
+                    workspace, left, right, into, copy, alpha, ratio, gamma, rows, columns, diagonal,
+                    SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE,
+                )  # fmt: skip
+
+        slot, weight = slots + 5 * (n_stages - 1), weights + 3 * (n_stages - 1)
+        left, right = tl.load(slot), tl.load(slot + 1)
+        alpha, ratio, gamma = tl.load(weight), tl.load(weight + 1), tl.load(weight + 2)
+        arrivals += GROUP
+        _wait_for_group(counters, arrivals, GROUP)
+        back = 1.0 / trace
+        if POWER == 0.5:
+            back = tl.sqrt(trace)
+        elif POWER == -0.5:
+            back = 1.0 / tl.sqrt(trace)
+        for tile in range(rank, N_TILES, GROUP):
+            first_row, first_column, diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
+            rows, columns = first_row + tl.arange(0, BLOCK), first_column + tl.arange(0, BLOCK)
+            total, d_total = products(
+                workspace, left, right, ratio, rows, columns, SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE
+            )
+            whole = tl.arange(0, BLOCK)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+            eye = tl.where(rows[:, None] == columns[None, :], gamma, 0.0)
+            tl.store(tiles + whole, symmetric(alpha * total + eye, diagonal))
+            if DERIVATIVE:
+                tl.store(tiles + BLOCK * BLOCK + whole, symmetric(alpha * d_total, diagonal))
+            tl.debug_barrier()
+            along, d_rate, d_lam = 0.0, 0.0, 0.0
+            for strip in range(0, BLOCK, STRIP):
+                lines = strip + tl.arange(0, STRIP)
+                within = lines[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+                value = tl.load(tiles + within)
+                if DERIVATIVE:
+                    slope = tl.load(tiles + BLOCK * BLOCK + within) * (norm / (_DIRECTION_NORM * derivative_scale))
+                    sums = _leave_slope(
+                        value, slope, result, matrix, grad, sigma + packed, alive_parts + packed, d_sigma + packed,
+                        rate, lam, trace, alive, back, first_row + lines, columns, D, shift,
+                        POWER, STEP, SOURCE_PACKED, GRAD_PACKED, GRAD_VECTOR, OUT_PACKED,
+                    )  # fmt: skip
+                    along, d_rate, d_lam = along + sums[0], d_rate + sums[1], d_lam + sums[2]
+                else:
+                    _leave_value(
+                        back * value, result, matrix, sigma + packed, alive_parts + packed, rate, lam,
+                        first_row + lines, columns, D, STEP, OUT_PACKED,
+                    )  # fmt: skip
+            if DERIVATIVE:
+                twice = tl.where(diagonal, 1.0, 2.0)
+                tl.store(partials + tile, twice * along)
+                if STEP:
+                    tl.store(moments + (at * N_TILES + tile) * 2, twice * d_rate)
+                    tl.store(moments + (at * N_TILES + tile) * 2 + 1, twice * d_lam)
+
+        arrivals += GROUP
+        _wait_for_group(counters, arrivals, GROUP)
+        if DERIVATIVE:
+            index = tl.arange(0, triton.next_power_of_2(N_TILES))
+            along = tl.sum(tl.load(partials + index, mask=index < N_TILES, other=0.0, cache_modifier=".cg"))
+            for tile in range(rank, N_TILES, GROUP):
+                first_row, _, diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
+                if diagonal:
+                    rows = first_row + tl.arange(0, BLOCK)
+                    spots = result + place_on_diagonal(rows, D, OUT_PACKED)
+                    before = tl.load(spots, mask=rows < D, other=0.0)
+                    tl.store(spots, before + alive * along * back / trace, mask=rows < D)

@@ -37,14 +37,14 @@ def _does_not_apply(matrix: Tensor) -> str:
     return kernels_missing()
 
 
-def use_kernels(who: str, backend: Backend | None, matrix: Tensor) -> bool:
-    """Whether the Triton kernels compute this call on matrices (..., D, D)."""
+def use_kernels(who: str, backend: Backend | None, matrix: Tensor, not_needed: str = "") -> bool:
+    """Whether the Triton kernels compute this call on matrices (..., D, D); ``not_needed`` is a reason why not."""
     if backend in (None, "auto"):
-        return not _does_not_apply(matrix)
+        return not not_needed and not _does_not_apply(matrix)
     check_choice(who, "backend", backend, ("auto", "torch", "triton"))
     if backend == "torch":
         return False
-    reason = _does_not_apply(matrix)
+    reason = not_needed or _does_not_apply(matrix)
     if reason:
         raise RuntimeError(f"{who}: expected to run on Triton kernels, but {reason}; use backend='auto' or 'torch'.")
     return True
@@ -52,5 +52,5 @@ def use_kernels(who: str, backend: Backend | None, matrix: Tensor) -> bool:
 
 @torch.compiler.assume_constant_result
 def kernel_precision() -> str:
-    """How kernels multiply: plain TF32 under ``torch.set_float32_matmul_precision("medium")``, else split products."""
-    return "tf32" if torch.get_float32_matmul_precision() == "medium" else "bf16x3"
+    """How kernels multiply: in float16 under the precision "medium" of PyTorch's own products, else in split products."""
+    return "fast" if torch.get_float32_matmul_precision() == "medium" else "accurate"

@@ -41,13 +41,14 @@ def inner(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(dim=(-2, -1), keepdim=True)
 
 
-def normalize_trace(matrix: Tensor) -> TraceNormalized:
-    """Divides by the trace; a matrix without variance (trace ≤ 1e-14) becomes I/D instead of NaN."""
-    total = trace(matrix)
+def normalize_trace(matrix: Tensor, shift: float = 0.0) -> TraceNormalized:
+    """Divides A + ``shift``·I by its trace; a matrix without variance (trace ≤ 1e-14) becomes I/D instead of NaN."""
+    size = matrix.shape[-1]
+    total = trace(matrix) + shift * size
     alive = total > NO_VARIANCE
-    scale = torch.where(alive, total, torch.ones_like(total))
+    scale = torch.where(alive, total, 1.0)
     alive = alive.to(matrix.dtype)
-    return TraceNormalized(add_diagonal_(matrix / scale, (1 - alive) / matrix.shape[-1]), scale, alive)
+    return TraceNormalized(add_diagonal_(matrix / scale, (1 - alive) / size + shift / scale), scale, alive)
 
 
 def normalize_trace_vjp(normalized: TraceNormalized, grad: Tensor) -> Tensor:

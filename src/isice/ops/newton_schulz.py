@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from .._checks import check_int, check_symmetric
-from ._dispatch import Backend, kernel_precision, use_kernels
+from ._dispatch import Backend, use_kernels
+from ._fused import FusedNewtonSchulz
 from ._precision import full_precision
 from ._trace import add_diagonal, add_diagonal_, inner, normalize_trace
+from .vectorize import unvectorize, vectorize
 
 Kind = Literal["sqrt", "inverse_sqrt", "inverse"]
 _TRACE_POWER: dict[str, float] = {"sqrt": 0.5, "inverse_sqrt": -0.5, "inverse": -1.0}
@@ -40,18 +42,12 @@ def _half_step(t: Tensor) -> Tensor:
 
 
 def _full_step(t: Tensor) -> Tensor:
-    """P² = (3I − T)²/4 = 9/4 I − 3/2 T + T²/4: one product."""
+    """P² = (3I − T)²/4 = 9/4 I − 3/2 T + T²/4: one product, more accurate than that of P with itself."""
     return add_diagonal_(torch.baddbmm(t, t, t, beta=-1.5, alpha=0.25), 2.25)
 
 
-def _full_step_derivative(t: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
-    """P² and its derivative in the symmetric direction ``dt``: two products."""
-    tdt = t @ dt
-    return _full_step(t), 0.25 * (tdt + tdt.mT) - 1.5 * dt
-
-
 def _symmetric(matrix: Tensor) -> Tensor:
-    return 0.5 * (matrix + matrix.mT)
+    return (matrix + matrix.mT).mul_(0.5)
 
 
 def factor_product(t: Tensor, n_iter: int, kind: Kind) -> Tensor:
@@ -61,101 +57,109 @@ def factor_product(t: Tensor, n_iter: int, kind: Kind) -> Tensor:
         first, last = step == 0, step == n_iter - 1
         square = t if last and kind != "inverse" else _full_step(t)
         factor = square if kind == "inverse" else _half_step(t)
-        result = factor if first and kind != "sqrt" else result @ factor
+        result = factor if first and kind != "sqrt" else torch.bmm(result, factor)
         if not last:
-            t = t @ square
+            t = torch.bmm(t, square)
     return result
 
 
 def factor_product_derivative(t: Tensor, dt: Tensor, n_iter: int, kind: Kind) -> Tensor:
-    """The derivative of :func:`factor_product` in the symmetric direction ``dt``: 8n − 7 products with the iterates."""
+    """The derivative of :func:`factor_product` in the symmetric direction ``dt``: 8n − 7 products with the iterates.
+
+    dP² = ¼(U + Uᵀ) with U = T dT − 3 dT, and dP = −½ dT; the scalars are left to the products that use them.
+    """
     result, d_result = t, dt
     for step in range(n_iter):
         first, last = step == 0, step == n_iter - 1
-        square, d_square = (t, dt) if last and kind != "inverse" else _full_step_derivative(t, dt)
-        factor, d_factor = (square, d_square) if kind == "inverse" else (_half_step(t), -0.5 * dt)
+        square, d_square = t, dt
+        if kind == "inverse" or not last:
+            u = torch.baddbmm(dt, t, dt, beta=-3)
+            square, d_square = _full_step(t), u + u.mT
+        factor, d_factor, scalar = (square, d_square, 0.25) if kind == "inverse" else (_half_step(t), dt, -0.5)
         if first and kind != "sqrt":
-            result, d_result = factor, d_factor
+            result, d_result = factor, scalar * d_factor
         else:
-            d_result = torch.baddbmm(result @ d_factor, d_result, factor)
-            result = result if last else result @ factor
+            d_result = torch.bmm(d_result, factor).baddbmm_(result, d_factor, alpha=scalar)
+            result = result if last else torch.bmm(result, factor)
         if not last:
-            dt = torch.baddbmm(t @ d_square, dt, square)
-            t = t @ square
+            dt = torch.bmm(dt, square).baddbmm_(t, d_square, alpha=0.25)
+            t = torch.bmm(t, square)
     return d_result
 
 
-@torch.library.custom_op("isice::newton_schulz", mutates_args=())
-def _fused(matrices: list[Tensor], n_iter: int, kind: str, precision: str) -> Tensor:
-    """The product of the factors of one matrix (B, D, D), or its derivative when a direction comes with it."""
-    from ..kernels import newton_schulz
+def newton_schulz_value(cov: Tensor, n_iter: int, kind: Kind, *, shift: float = 0.0, exact: bool = True) -> Tensor:
+    """The iteration on Σ + ``shift``·I (B, D, D) without autograd bookkeeping.
 
-    return newton_schulz.run(matrices, n_iter, kind, precision)
-
-
-@_fused.register_fake
-def _(matrices: list[Tensor], n_iter: int, kind: str, precision: str) -> Tensor:
-    return torch.empty_like(matrices[0])
+    ``exact`` makes the output exactly symmetric; without it, it is so to rounding, which spares a pass over memory.
+    """
+    matrix, scale, _ = normalize_trace(cov, shift)
+    product = factor_product(matrix, n_iter, kind)
+    return (_symmetric(product) if exact else product).mul_(scale ** _TRACE_POWER[kind])
 
 
-def newton_schulz_value(cov: Tensor, n_iter: int, kind: Kind, kernels: bool = False) -> Tensor:
-    """The iteration on (B, D, D) without autograd bookkeeping; exactly symmetric output."""
-    matrix, scale, _ = normalize_trace(cov)
-    product = (
-        _fused([matrix], n_iter, kind, kernel_precision())
-        if kernels
-        else _symmetric(factor_product(matrix, n_iter, kind))
-    )
-    return product * scale ** _TRACE_POWER[kind]
-
-
-def newton_schulz_vjp(cov: Tensor, out: Tensor, grad: Tensor, n_iter: int, kind: Kind, kernels: bool = False) -> Tensor:
+def newton_schulz_vjp(
+    cov: Tensor, out: Tensor, grad: Tensor, n_iter: int, kind: Kind, *, shift: float = 0.0, exact: bool = True
+) -> Tensor:
     """The cotangent of ``cov`` for the cotangent ``grad`` of ``out = newton_schulz_value(cov)``; symmetric matrices."""
-    matrix, scale, alive = normalize_trace(cov)
+    matrix, scale, alive = normalize_trace(cov, shift)
     power = _TRACE_POWER[kind]
-    direction = grad * scale**power
-    if kernels:
-        inside = _fused([matrix, direction], n_iter, kind, kernel_precision())
-    else:
-        inside = factor_product_derivative(matrix, direction, n_iter, kind)
+    inside = factor_product_derivative(matrix, grad * scale**power, n_iter, kind)
     along_trace = (power * inner(grad, out) - inner(inside, matrix)) * alive
-    return _symmetric(add_diagonal(inside, along_trace)) / scale
+    result = add_diagonal(inside, along_trace)
+    return (_symmetric(result) if exact else result).div_(scale)
+
+
+def differentiable_vjp(cov: Tensor, grad: Tensor, n_iter: int, kind: Kind, vectorized: bool) -> Tensor:
+    """The backward pass of the kernels in differentiable operations."""
+    if vectorized:
+        # An entry of the vector stands for two entries of the matrix, one on the diagonal for itself.
+        matrix = unvectorize(grad)
+        grad = 0.5 * (matrix + matrix * torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device))
+    out = _NewtonSchulz.apply(cov, n_iter, kind)
+    with torch.autocast(cov.device.type, enabled=False):
+        return newton_schulz_vjp(cov, out, _symmetric(grad), n_iter, kind)
 
 
 class _NewtonSchulz(torch.autograd.Function):
     """Saves input and output only; the backward pass is made of differentiable operations, so it differentiates too."""
 
     @staticmethod
-    def forward(ctx: Any, cov: Tensor, n_iter: int, kind: Kind, kernels: bool) -> Tensor:
-        out = newton_schulz_value(cov, n_iter, kind, kernels)
+    def forward(ctx: Any, cov: Tensor, n_iter: int, kind: Kind) -> Tensor:
+        out = newton_schulz_value(cov, n_iter, kind)
         ctx.save_for_backward(cov, out)
-        ctx.n_iter, ctx.kind, ctx.kernels = n_iter, kind, kernels
+        ctx.n_iter, ctx.kind = n_iter, kind
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (cov, out), grad = ctx.saved_tensors, _symmetric(grads[0])
-        # Kernels have no derivative of their own: under create_graph=True the operations of PyTorch take their place.
-        kernels = ctx.kernels and (torch.compiler.is_compiling() or not torch.is_grad_enabled())
         with torch.autocast(cov.device.type, enabled=False):
-            return newton_schulz_vjp(cov, out, grad, ctx.n_iter, ctx.kind, kernels), None, None, None
+            return newton_schulz_vjp(cov, out, grad, ctx.n_iter, ctx.kind), None, None
 
 
-def _newton_schulz(cov: Tensor, n_iter: int, kind: Kind, backend: Backend | None) -> Tensor:
+def _newton_schulz(cov: Tensor, n_iter: int, kind: Kind, vectorized: bool, backend: Backend | None) -> Tensor:
     who = f"newton_schulz_{kind}"
     check_symmetric(who, cov)
     check_int(who, "n_iter", n_iter, minimum=1)
-    kernels = use_kernels(who, backend, cov)
-    return _NewtonSchulz.apply(cov.reshape(-1, *cov.shape[-2:]), n_iter, kind, kernels).reshape(cov.shape)
+    matrices = cov.reshape(-1, *cov.shape[-2:])
+    trivial = "its single step has no matrix product" if kind == "inverse_sqrt" and n_iter == 1 else ""
+    if use_kernels(who, backend, cov, trivial):
+        out = FusedNewtonSchulz.apply(matrices, n_iter, kind, vectorized)
+        return out.reshape(*cov.shape[:-2], *out.shape[1:])
+    out = _NewtonSchulz.apply(matrices, n_iter, kind).reshape(cov.shape)
+    return vectorize(out) if vectorized else out
 
 
 @full_precision
-def newton_schulz_sqrt(cov: Tensor, n_iter: int = 5, *, backend: Backend | None = None) -> Tensor:
+def newton_schulz_sqrt(
+    cov: Tensor, n_iter: int = 5, *, vectorized: bool = False, backend: Backend | None = None
+) -> Tensor:
     """Matrix square root Σ^½ by Newton–Schulz: √(tr Σ)·Y, the iSQRT-COV representation.
 
     Args:
         cov: Symmetric positive semi-definite matrices (..., D, D). Zero matrices give finite output.
         n_iter: Steps. Small eigenvalues need many: each step multiplies them by at most 1.5.
+        vectorized: Return upper triangles (..., D(D+1)/2) as :func:`vectorize` gives them; on a GPU that saves passes.
         backend: ``"torch"``, ``"triton"``, or ``"auto"`` for the GPU kernels where they apply.
 
     Example:
@@ -163,11 +167,13 @@ def newton_schulz_sqrt(cov: Tensor, n_iter: int = 5, *, backend: Backend | None 
         tensor([[2., 0.],
                 [0., 2.]])
     """
-    return _newton_schulz(cov, n_iter, "sqrt", backend)
+    return _newton_schulz(cov, n_iter, "sqrt", vectorized, backend)
 
 
 @full_precision
-def newton_schulz_inverse_sqrt(cov: Tensor, n_iter: int = 5, *, backend: Backend | None = None) -> Tensor:
+def newton_schulz_inverse_sqrt(
+    cov: Tensor, n_iter: int = 5, *, vectorized: bool = False, backend: Backend | None = None
+) -> Tensor:
     """Inverse square root Σ^-½ by Newton–Schulz: Z/√(tr Σ). Arguments as in :func:`newton_schulz_sqrt`.
 
     Example:
@@ -175,11 +181,13 @@ def newton_schulz_inverse_sqrt(cov: Tensor, n_iter: int = 5, *, backend: Backend
         tensor([[0.5000, 0.0000],
                 [0.0000, 0.5000]])
     """
-    return _newton_schulz(cov, n_iter, "inverse_sqrt", backend)
+    return _newton_schulz(cov, n_iter, "inverse_sqrt", vectorized, backend)
 
 
 @full_precision
-def newton_schulz_inverse(cov: Tensor, n_iter: int = 7, *, backend: Backend | None = None) -> Tensor:
+def newton_schulz_inverse(
+    cov: Tensor, n_iter: int = 7, *, vectorized: bool = False, backend: Backend | None = None
+) -> Tensor:
     """Inverse Σ⁻¹ by Newton–Schulz: ZZᵀ/tr Σ (paper, Alg. 1).
 
     The iteration stops early on purpose: eigenvalues of the result are capped at 2.25ⁿ/tr Σ, which regularises a
@@ -188,11 +196,11 @@ def newton_schulz_inverse(cov: Tensor, n_iter: int = 7, *, backend: Backend | No
     Args:
         cov: Symmetric positive semi-definite matrices (..., D, D). Zero matrices give finite output.
         n_iter: Steps.
-        backend: As in :func:`newton_schulz_sqrt`.
+        vectorized, backend: As in :func:`newton_schulz_sqrt`.
 
     Example:
         >>> newton_schulz_inverse(4 * torch.eye(2), n_iter=12)
         tensor([[0.2500, 0.0000],
                 [0.0000, 0.2500]])
     """
-    return _newton_schulz(cov, n_iter, "inverse", backend)
+    return _newton_schulz(cov, n_iter, "inverse", vectorized, backend)

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from .._checks import check_number
+from ..ops.covariance import covariance
 from ..ops.isice import FirstGradient, Normalize, isice, isice_options
 from ._base import SPDPooling
 from ._registry import register_pooling
@@ -49,7 +50,12 @@ class ISICE(SPDPooling):
     def transform(self, cov: Tensor) -> Tensor:
         return self.estimate(cov, self.sparsity, self.step_size)
 
-    def estimate(self, cov: Tensor, sparsity: float | Tensor, step_size: float | Tensor) -> Tensor:
+    def pool(self, x: Tensor) -> Tensor:
+        return self.estimate(covariance(x), self.sparsity, self.step_size, vectorized=True)
+
+    def estimate(
+        self, cov: Tensor, sparsity: float | Tensor, step_size: float | Tensor, vectorized: bool = False
+    ) -> Tensor:
         """Alg. 2 with this layer's options and the given λ and η, numbers or one value per image."""
         return isice(
             cov,
@@ -60,4 +66,5 @@ class ISICE(SPDPooling):
             normalize=self.normalize,
             first_gradient=self.first_gradient,
             alpha=self.alpha,
+            vectorized=vectorized,
         )

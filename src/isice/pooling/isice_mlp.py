@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from .._checks import check_number
 from ..ops.covariance import covariance
 from ..ops.isice_modulated import modulation, modulation_penalty
-from ..ops.vectorize import vectorize
 from ._registry import register_pooling
 from .isice import ISICE
 
@@ -53,15 +52,18 @@ class ISICEMLP(ISICE):
         step_factor, sparsity_factor = modulation(self.modulators(seen), self.tau).unbind(-1)
         return step_factor, sparsity_factor
 
-    def matrix_with_loss(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The matrix (B, D, D) and the auxiliary loss."""
+    def estimate_with_loss(self, x: Tensor, vectorized: bool) -> tuple[Tensor, Tensor]:
+        """The matrix (B, D, D), or the vector of its upper triangle, and the auxiliary loss."""
         step_factor, sparsity_factor = self.modulate(x.mean(dim=(-2, -1)))
-        matrix = self.estimate(covariance(x), self.sparsity * sparsity_factor, self.step_size * step_factor)
-        return matrix, modulation_penalty(step_factor, sparsity_factor, gamma=self.gamma)
+        lam, eta = self.sparsity * sparsity_factor, self.step_size * step_factor
+        estimate = self.estimate(covariance(x), lam, eta, vectorized)
+        return estimate, modulation_penalty(step_factor, sparsity_factor, gamma=self.gamma)
 
     def matrix(self, x: Tensor) -> Tensor:
-        return self.matrix_with_loss(x)[0]
+        return self.estimate_with_loss(x, vectorized=False)[0]
+
+    def pool(self, x: Tensor) -> Tensor:
+        return self.pool_with_loss(x)[0]
 
     def pool_with_loss(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        matrix, loss = self.matrix_with_loss(x)
-        return vectorize(matrix), loss
+        return self.estimate_with_loss(x, vectorized=True)

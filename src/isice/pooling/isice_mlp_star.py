@@ -8,6 +8,7 @@ from torch import Tensor
 from .._checks import check_choice
 from ..ops.covariance import covariance
 from ..ops.isice_modulated import isice_modulated, modulation_penalty
+from ..ops.vectorize import vectorize
 from ._registry import register_pooling
 from .isice_mlp import ISICEMLP
 
@@ -43,7 +44,7 @@ class ISICEMLPStar(ISICEMLP):
     def modulator_inputs(self) -> int:
         return 2 * self.in_channels
 
-    def matrix_with_loss(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def estimate_with_loss(self, x: Tensor, vectorized: bool) -> tuple[Tensor, Tensor]:
         pooled, factors = x.mean(dim=(-2, -1)), []
 
         def modulate(nabla: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,4 +65,5 @@ class ISICEMLPStar(ISICEMLP):
         )
         steps = max(1, len(factors))
         penalties = [modulation_penalty(*pair, gamma=self.gamma / steps) for pair in factors]
-        return matrix, torch.stack(penalties).sum() if penalties else x.new_zeros(())
+        loss = torch.stack(penalties).sum() if penalties else x.new_zeros(())
+        return vectorize(matrix) if vectorized else matrix, loss

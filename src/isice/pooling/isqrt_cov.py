@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from .._checks import check_int
+from ..ops.covariance import covariance
 from ..ops.newton_schulz import newton_schulz_sqrt
 from ._base import SPDPooling
 from ._registry import register_pooling
@@ -31,3 +32,6 @@ class ISQRTCov(SPDPooling):
 
     def transform(self, cov: Tensor) -> Tensor:
         return newton_schulz_sqrt(cov, self.n_iter)
+
+    def pool(self, x: Tensor) -> Tensor:
+        return newton_schulz_sqrt(covariance(x), self.n_iter, vectorized=True)

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from .._checks import check_int
+from ..ops.covariance import covariance
 from ..ops.newton_schulz import newton_schulz_inverse
 from ._base import SPDPooling
 from ._registry import register_pooling
@@ -33,3 +34,6 @@ class Precision(SPDPooling):
 
     def transform(self, cov: Tensor) -> Tensor:
         return newton_schulz_inverse(cov, self.n_inverse_iter)
+
+    def pool(self, x: Tensor) -> Tensor:
+        return newton_schulz_inverse(covariance(x), self.n_inverse_iter, vectorized=True)

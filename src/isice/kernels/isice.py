@@ -1,0 +1,106 @@
+"""iSICE on packed matrices, one launch a step: the twin of ``ops/isice.py``."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .launch import Step, run
+from .packed import add_diagonal_, halve_off_diagonal, inner, pack, trace, unpack
+
+
+class Settings(NamedTuple):
+    """The options of Alg. 2 that are plain values; ``betas`` are the decaying rates of the steps that move anything."""
+
+    betas: list[float]
+    n_inverse_iter: int
+    power: float  # the output is divided by this power of its trace
+    printed: bool  # whether the first ∇₁ is S₀ itself
+    alpha: float
+    precision: str
+
+
+class Kept(NamedTuple):
+    """What the backward pass needs beside Σ; matrices are packed."""
+
+    out: Tensor  # (B, ·)
+    steps: Tensor  # (steps, B, ·): S before each step
+    alive: Tensor  # (steps, B, ·) int8: which parts each step left positive
+    total: Tensor  # (B, 2): the trace of the last S, and whether it counts
+
+
+def _printed_step(s: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
+    """The step with ∇₁ = S, by PyTorch."""
+    moved, threshold = rate[:, None] * (s - sigma), (rate * lam)[:, None]
+    plus, minus = (s.relu() + moved - threshold).relu(), ((-s).relu() - moved - threshold).relu()
+    return plus - minus, (plus > 0).to(torch.int8) + 2 * (minus > 0).to(torch.int8)
+
+
+def _printed_step_vjp(
+    s: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor, alive: Tensor, grad: Tensor, D: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Cotangents of S and G, and those of rate and λ (B, 1, 2)."""
+    d_plus, d_minus = grad * (alive & 1), grad * (alive & 2).ne(0)
+    d_gradient = d_plus + d_minus
+    difference = inner(d_minus - d_plus, torch.ones_like(s), D)
+    d_rate = inner(d_gradient, s - sigma, D) + lam[:, None] * difference
+    d_gradient = d_gradient * rate[:, None]
+    d_s = d_plus * (s > 0) + d_minus * (s < 0) + d_gradient
+    return d_s, d_gradient, torch.stack([d_rate, rate[:, None] * difference], dim=-1)
+
+
+def _trace_one(cov: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Packed Σ/tr Σ, the trace, and whether it counts; I/D without variance."""
+    D, sigma = cov.shape[-1], pack(cov)
+    scale, counts = trace(sigma, D)
+    return add_diagonal_(sigma.div_(scale), (1 - counts) / D, D), scale, counts
+
+
+def value(cov: Tensor, lam: Tensor, eta: Tensor, settings: Settings) -> Kept:
+    """Alg. 2 for whole matrices (B, D, D) and per-image values (B,)."""
+    betas, n_inverse_iter, power, printed, alpha, precision = settings
+    D, sigma = cov.shape[-1], _trace_one(cov)[0]
+    steps = sigma.new_empty((len(betas), *sigma.shape))
+    alive = sigma.new_empty(steps.shape, dtype=torch.int8)
+    last = torch.empty_like(sigma)
+    matrices = [*steps, last]
+    run(sigma, n_inverse_iter, "inverse", precision, shift=alpha, packed=True, out=matrices[0])
+    for i, beta in enumerate(betas):
+        s, following, rate = matrices[i], matrices[i + 1], eta * beta
+        if printed and i == 0:
+            moved, alive[i] = _printed_step(s, sigma, rate, lam)
+            following.copy_(moved)
+        else:
+            step = Step(sigma, rate, lam, alive[i])
+            run(s, n_inverse_iter, "inverse", precision, shift=alpha, step=step, out=following)
+    total, total_counts = trace(last, D)
+    out = last.mul_(total**-power)
+    return Kept(out, steps, alive, torch.cat([total, total_counts], 1))
+
+
+def vjp(
+    grad: Tensor, cov: Tensor, kept: Kept, lam: Tensor, eta: Tensor, settings: Settings
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Cotangents of Σ (B, D, D), λ and η (B,) for that of the packed output, an entry of which stands for two."""
+    betas, n_inverse_iter, power, printed, alpha, precision = settings
+    D, (sigma, scale, counts) = cov.shape[-1], _trace_one(cov)
+    out, steps, alive, totals = kept
+    total, total_counts = totals.split(1, dim=1)
+    along = (grad * out).sum(1, keepdim=True)
+    d_s = halve_off_diagonal(grad, D).mul_(total**-power)
+    add_diagonal_(d_s, -power * along * total_counts / total, D)
+    d_sigma, d_lam, d_eta = torch.zeros_like(sigma), torch.zeros_like(lam), torch.zeros_like(eta)
+    for i in reversed(range(len(betas))):
+        rate = eta * betas[i]
+        if printed and i == 0:
+            d_s, d_gradient, moments = _printed_step_vjp(steps[i], sigma, rate, lam, alive[i], d_s, D)
+            d_sigma -= d_gradient
+        else:
+            step = Step(sigma, rate, lam, alive[i], d_sigma)
+            d_s, moments = run(steps[i], n_inverse_iter, "inverse", precision, shift=alpha, cotangent=d_s, step=step)
+        d_rate, d_step_lam = moments.sum(1).unbind(-1)
+        d_eta, d_lam = d_eta + betas[i] * d_rate, d_lam + d_step_lam
+    d_first, _ = run(sigma, n_inverse_iter, "inverse", precision, shift=alpha, cotangent=d_s, packed=True)
+    d_sigma += d_first
+    add_diagonal_(d_sigma, -inner(d_sigma, sigma, D) * counts, D)
+    return unpack(d_sigma.div_(scale), D), d_lam, d_eta

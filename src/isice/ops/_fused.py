@@ -1,0 +1,124 @@
+"""The kernels as operations of torch.library, so that torch.compile sees through to their shapes, and their autograd.
+
+The functions take what ``ops/newton_schulz.py`` and ``ops/isice.py`` have checked: float32 matrices on a GPU.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._autograd import first_derivative_only
+from ._dispatch import kernel_precision
+
+
+def _result(matrices: Tensor, vectorized: bool) -> Tensor:
+    batch, size = matrices.shape[0], matrices.shape[-1]
+    return matrices.new_empty((batch, size * (size + 1) // 2) if vectorized else (batch, size, size))
+
+
+@torch.library.custom_op("isice::newton_schulz", mutates_args=())
+def _newton_schulz(cov: Tensor, n_iter: int, kind: str, precision: str, vectorized: bool) -> Tensor:
+    from ..kernels.launch import run
+
+    return run(cov.contiguous(), n_iter, kind, precision, packed=vectorized)[0]
+
+
+@_newton_schulz.register_fake
+def _(cov: Tensor, n_iter: int, kind: str, precision: str, vectorized: bool) -> Tensor:
+    return _result(cov, vectorized)
+
+
+@torch.library.custom_op("isice::newton_schulz_vjp", mutates_args=())
+def _newton_schulz_vjp(
+    cov: Tensor, grad: Tensor, n_iter: int, kind: str, precision: str, vectorized: bool
+) -> Tensor:  # fmt: skip
+    from ..kernels.launch import run
+
+    cov, grad = cov.contiguous(), grad.contiguous()
+    return run(cov, n_iter, kind, precision, cotangent=grad, vector=vectorized)[0]
+
+
+@_newton_schulz_vjp.register_fake
+def _(cov: Tensor, grad: Tensor, n_iter: int, kind: str, precision: str, vectorized: bool) -> Tensor:
+    return torch.empty_like(cov)
+
+
+@torch.library.custom_op("isice::isice", mutates_args=())
+def _isice(
+    cov: Tensor, lam: Tensor, eta: Tensor, betas: list[float], n_inverse_iter: int, power: float, printed: bool,
+    alpha: float, precision: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    from ..kernels import isice
+
+    settings = isice.Settings(list(betas), n_inverse_iter, power, printed, alpha, precision)
+    return isice.value(cov.contiguous(), lam.contiguous(), eta.contiguous(), settings)
+
+
+@_isice.register_fake
+def _(
+    cov: Tensor, lam: Tensor, eta: Tensor, betas: list[float], n_inverse_iter: int, power: float, printed: bool,
+    alpha: float, precision: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    out = _result(cov, True)
+    steps = out.new_empty((len(betas), *out.shape))
+    return out, steps, torch.empty_like(steps, dtype=torch.int8), out.new_empty((len(out), 2))
+
+
+@torch.library.custom_op("isice::isice_vjp", mutates_args=())
+def _isice_vjp(
+    grad: Tensor, cov: Tensor, kept: list[Tensor], lam: Tensor, eta: Tensor, betas: list[float], n_inverse_iter: int,
+    power: float, printed: bool, alpha: float, precision: str,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    from ..kernels import isice
+
+    settings = isice.Settings(list(betas), n_inverse_iter, power, printed, alpha, precision)
+    per_image = lam.contiguous(), eta.contiguous()
+    return isice.vjp(grad.contiguous(), cov.contiguous(), isice.Kept(*kept), *per_image, settings)
+
+
+@_isice_vjp.register_fake
+def _(
+    grad: Tensor, cov: Tensor, kept: list[Tensor], lam: Tensor, eta: Tensor, betas: list[float], n_inverse_iter: int,
+    power: float, printed: bool, alpha: float, precision: str,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return torch.empty_like(cov), torch.empty_like(lam), torch.empty_like(eta)
+
+
+class FusedNewtonSchulz(torch.autograd.Function):
+    """The iteration on (B, D, D); keeps its input only."""
+
+    @staticmethod
+    def forward(ctx: Any, cov: Tensor, n_iter: int, kind: str, vectorized: bool) -> Tensor:
+        ctx.save_for_backward(cov)
+        ctx.settings = (n_iter, kind, kernel_precision(), vectorized)
+        return _newton_schulz(cov, *ctx.settings)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (cov,) = ctx.saved_tensors
+        n_iter, kind, _, vectorized = ctx.settings
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            # Kernels have no derivative of their own: under create_graph=True PyTorch's operations take their place.
+            from .newton_schulz import differentiable_vjp
+
+            return differentiable_vjp(cov, grads[0], n_iter, kind, vectorized), None, None, None
+        return _newton_schulz_vjp(cov, grads[0], *ctx.settings), None, None, None
+
+
+class FusedISICE(torch.autograd.Function):
+    """Alg. 2 on (B, D, D), giving vectors; keeps Σ and the packed S of each step. No second derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, cov: Tensor, lam: Tensor, eta: Tensor, settings: tuple[Any, ...]) -> Tensor:
+        ctx.settings = (*settings, kernel_precision())
+        out, *kept = _isice(cov, lam, eta, *ctx.settings)
+        ctx.save_for_backward(cov, lam, eta, out, *kept)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        cov, lam, eta, *kept = ctx.saved_tensors
+        with torch.no_grad():
+            result = _isice_vjp(grads[0], cov, kept, lam, eta, *ctx.settings)
+        return (*first_derivative_only("isice", (grads[0], cov, lam, eta), result), None)
