@@ -90,7 +90,7 @@ def _in_single_precision(
     solution = admm(
         small_cov,
         small_penalty,
-        bound,
+        bound if native else 0.95 * bound,  # the estimate is to decide, and a little off
         _start(small_cov, small_penalty, None if init is None else init.float()),
         max_iter=min(max_iter, SINGLE_PRECISION_ITER),
         newton_schulz=_by_products(small_cov, root),
