@@ -12,6 +12,7 @@ from sklearn.covariance import graphical_lasso as sklearn_graphical_lasso
 
 from isice.ops._glasso_op import graphical_lasso_op
 from isice.ops._glasso_prox import _steps, half_prox_by_eigh, half_prox_by_newton_schulz
+from isice.ops._glasso_screening import _largest_apart, _widths, component_labels
 from isice.ops.graphical_lasso import (
     GraphicalLassoResult,
     NotConvergedWarning,
@@ -210,6 +211,15 @@ def test_blocks_are_solved_apart_and_join_exactly():
     expected = torch.block_diag(*(graphical_lasso_reference(part, 0.05) for part in parts))
     torch.testing.assert_close(whole, expected, rtol=1e-6, atol=1e-7)
     assert torch.equal(whole != 0, expected != 0)
+
+
+def test_screening_on_cuda_makes_fewer_and_larger_batches():
+    labels = component_labels(torch.block_diag(*(sample_cov(size, 30, seed=size) for size in (9, 1, 3)))[None], 0.0)
+    assert sorted(torch.unique(labels, return_counts=True)[1].tolist()) == [1, 3, 9]
+    assert _widths(256, cuda=False) == [1, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256]
+    assert _widths(256, cuda=True) == [1, 8, 32, 128, 256]
+    assert _largest_apart(256, cuda=False) == 192
+    assert _largest_apart(256, cuda=True) == 128
 
 
 def test_badly_scaled_variables_change_only_the_units():
