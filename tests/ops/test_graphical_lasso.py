@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.covariance import graphical_lasso as sklearn_graphical_lasso
 
+from isice.ops._glasso_admm import admm
 from isice.ops._glasso_op import graphical_lasso_op
 from isice.ops._glasso_prox import _steps, half_prox_by_eigh, half_prox_by_newton_schulz
 from isice.ops._glasso_screening import _largest_apart, _widths, component_labels
+from isice.ops._glasso_start import cold_start
 from isice.ops.graphical_lasso import (
     GraphicalLassoResult,
     NotConvergedWarning,
@@ -199,6 +201,22 @@ def test_the_polynomials_of_the_root_take_their_interval_to_one(lower, dtype, er
     for coefficients in _steps(lower, dtype):
         x = sum(c * x ** (2 * k + 1) for k, c in enumerate(coefficients))
     assert np.abs(x - 1).max() < error
+
+
+@pytest.mark.parametrize("by_factors", [True, False])
+@pytest.mark.parametrize("sparsity", [2.0, 0.2, 0.01])
+def test_admm_begins_with_a_positive_definite_guess_and_a_point_in_the_box(by_factors, sparsity):
+    cov = graphical_lasso(sample_cov(40, 20, batch=(3,), relu=True), 1e-3, scale="correlation").covariance
+    cov = cov / torch.sqrt(cov.diagonal(dim1=1, dim2=2)[:, :, None] * cov.diagonal(dim1=1, dim2=2)[:, None])
+    penalty = off_penalty(40, sparsity).expand(3, 40, 40)
+    start = cold_start(cov, penalty, by_factors=by_factors)
+    assert bool((torch.linalg.cholesky_ex(start.precision).info == 0).all())
+    assert torch.equal(start.precision, start.precision.mT)
+    assert bool(((start.dual - cov).abs() <= penalty * (1 + 1e-15) + 1e-15).all())
+    solution = admm(cov, penalty, torch.full((3,), 1e-4 * 40), start, max_iter=40, newton_schulz=not by_factors)
+    assert bool((solution.gap <= 1e-4 * 40).all())
+    if sparsity > 1:
+        torch.testing.assert_close(start.dual, torch.eye(40, dtype=cov.dtype).expand(3, 40, 40))
 
 
 def test_blocks_are_solved_apart_and_join_exactly():

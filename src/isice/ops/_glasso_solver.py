@@ -78,7 +78,9 @@ def _by_products(cov: Tensor, root: str) -> bool:
 
 
 def _start(cov: Tensor, penalty: Tensor, init: Tensor | None) -> Start:
-    return cold_start(cov, penalty) if init is None else warm_start(cov, penalty, init)
+    if init is None:
+        return cold_start(cov, penalty, by_factors=not cov.is_cuda)
+    return warm_start(cov, penalty, init)
 
 
 def _in_single_precision(
@@ -133,7 +135,7 @@ def _continued(cov: Tensor, penalty: Tensor, solution: Solution, part: Tensor) -
     stands, lost = solution.where(part, cov.dtype), torch.isinf(solution.gap[part])[:, None, None]
     if not bool(lost.any()):
         return stands
-    return Start(*(torch.where(lost, new, old) for new, old in zip(cold_start(cov, penalty), stands, strict=True)))
+    return Start(*(torch.where(lost, new, old) for new, old in zip(_start(cov, penalty, None), stands, strict=True)))
 
 
 def _plain_inverse(cov: Tensor) -> Outputs:
@@ -149,7 +151,7 @@ def _inverse(solution: Solution, root: str) -> Tensor:
     precision, inverse = solution.precision, solution.dual
     if not (precision.is_cuda or root == "newton_schulz"):
         return inverse_where_positive(precision, inverse)[0]
-    for _ in range(6):
+    for _ in range(4):  # each squares the error, and the duality gap says that it is small
         inverse = torch.baddbmm(inverse, inverse, _residual(precision, inverse))
     inverse = inverse.add(inverse.mT).mul_(0.5)
     failed = ~(torch.linalg.matrix_norm(_residual(precision, inverse)) < INVERSE_ERROR)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ._glasso_certificate import inverse_where_positive
+from ._glasso_prox import half_prox_by_newton_schulz
 
 
 class Start(NamedTuple):
@@ -21,16 +22,28 @@ def norm(matrix: Tensor) -> Tensor:
     return torch.linalg.vector_norm(matrix, dim=(-2, -1), keepdim=True)
 
 
-def cold_start(cov: Tensor, penalty: Tensor) -> Start:
-    """W with every entry as near to zero as it may be, and Z = W⁻¹, or (S + √λ I)⁻¹ where that W is near singular."""
+def cold_start(cov: Tensor, penalty: Tensor, *, by_factors: bool) -> Start:
+    """W with every entry as near to zero as it may be, and a regularized inverse of it.
+
+    The inverse is W⁻¹, or (S + √λ I)⁻¹ where W is near singular; where factors are slow it is the root of
+    Z⁻¹ − λZ/4 = W, which lies between them and needs as many iterations.
+    """
     size = cov.shape[-1]
-    identity = torch.eye(size, dtype=cov.dtype, device=cov.device)
-    ridge = torch.sqrt(penalty.sum((-2, -1), keepdim=True) / max(1, size * (size - 1))).clamp_(max=1.0)
+    sparsity = (penalty.sum((-2, -1), keepdim=True) / max(1, size * (size - 1))).clamp_(max=1.0)
     dual = cov - torch.clamp(cov, -penalty, penalty)
+    if by_factors:
+        precision = _inverse_or_ridge(cov, dual, torch.sqrt(sparsity))
+    else:
+        half = half_prox_by_newton_schulz(dual, 0.25 * sparsity)
+        precision = half + half.mT
+    return Start(precision, dual, _balanced(cov, precision, dual))
+
+
+def _inverse_or_ridge(cov: Tensor, dual: Tensor, ridge: Tensor) -> Tensor:
+    identity = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
     regular = torch.linalg.cholesky_ex(dual - 0.5 * ridge * identity).info == 0
     base = torch.where(regular[:, None, None], dual, cov + ridge * identity)
-    precision, _ = inverse_where_positive(base, identity)
-    return Start(precision, dual, _balanced(cov, precision, dual))
+    return inverse_where_positive(base, identity)[0]
 
 
 def warm_start(cov: Tensor, penalty: Tensor, init: Tensor) -> Start:
