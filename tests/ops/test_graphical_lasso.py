@@ -235,7 +235,7 @@ def test_screening_on_cuda_makes_fewer_and_larger_batches():
     labels = component_labels(torch.block_diag(*(sample_cov(size, 30, seed=size) for size in (9, 1, 3, 20)))[None], 0.0)
     assert sorted(torch.unique(labels, return_counts=True)[1].tolist()) == [1, 3, 9, 20]
     assert _widths(256, cuda=False) == [1, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256]
-    assert _widths(256, cuda=True) == [1, 8, 32, 128, 256]
+    assert _widths(256, cuda=True) == [1, 8, 32, 64, 128, 256]
     assert _largest_apart(256, cuda=False) == 192
     assert _largest_apart(256, cuda=True) == 128
 

@@ -60,6 +60,13 @@ def test_what_is_continued_in_float64_goes_part_by_part():
     assert per_entry(cov, run) <= 12
 
 
+def test_blocks_that_padding_makes_large_go_part_by_part():
+    part = KINDS["relu"](33, 16, 0).float()
+    cov = torch.zeros(16, 66, 66)
+    cov[:, :33, :33], cov[:, 33:, 33:] = part, part
+    assert per_entry(cov, lambda: graphical_lasso(cov, 0.05)) <= 12
+
+
 def test_memory_is_linear_in_the_batch():
     cov = KINDS["relu"](40, 96, 0).float()
     small = peak_bytes(lambda: graphical_lasso(cov[:48], 0.1))

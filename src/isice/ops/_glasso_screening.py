@@ -15,6 +15,12 @@ class Blocks(NamedTuple):
     variables: Tensor
     n_real: Tensor
 
+    def parts(self, numbers: int) -> Iterator["Blocks"]:
+        """Cuts the blocks into parts of no more than so many matrix entries, or of one block."""
+        count = max(1, numbers // self.variables.shape[1] ** 2)
+        for part in zip(*(tensor.split(count) for tensor in self), strict=True):
+            yield Blocks(*part)
+
     @property
     def padding(self) -> Tensor:
         """Where a place (K, M) holds no variable."""
@@ -84,10 +90,10 @@ def blocks_by_size(labels: Tensor) -> Iterator[Blocks]:
 def _widths(size: int, cuda: bool) -> list[int]:
     """The sizes that blocks are padded to; few distinct ones make large batches.
 
-    1, 8, 16, 24, 32, 48, 64, 96, …; on CUDA 1, 8, 32, 128, …, for a batch of small blocks costs what a single one does.
+    1, 8, 16, 24, 32, 48, 64, 96, …; on CUDA 1, 8, 32, 64, 128, …, for a batch of small blocks costs what one does.
     """
     widths, width = [1, 8], 32 if cuda else 16
     while width < size:
         widths.append(width)
-        width = 4 * width if cuda else width * 3 // 2 if width & (width - 1) == 0 else width * 4 // 3
+        width = 2 * width if cuda else width * 3 // 2 if width & (width - 1) == 0 else width * 4 // 3
     return [*(w for w in widths if w < size), size]

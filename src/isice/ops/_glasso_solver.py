@@ -1,5 +1,7 @@
 """The graphical lasso of a standardized batch: components apart, float32 as far as it goes, float64, Newton."""
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -34,7 +36,8 @@ def solve_by_blocks(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, ini
     covariance = precision.clone()
     gap = torch.zeros(batch, dtype=torch.float64, device=cov.device)
     n_iter = torch.zeros(batch, dtype=torch.int64, device=cov.device)
-    for blocks in blocks_by_size(labels):
+    half = cov.numel() // 2  # the working memory of so many entries is as much as there may be beside the rest
+    for blocks in itertools.chain.from_iterable(blocks.parts(half) for blocks in blocks_by_size(labels)):
         first = None if init is None else blocks.gather(init, 1.0)
         parts = _solve_connected(
             blocks.gather(cov, 1.0), blocks.gather(penalty, 0.0), blocks.n_real, tol, max_iter, first, root
