@@ -57,7 +57,7 @@ def _solve_connected(
         return _plain_inverse(cov)
     bound, quick = tol * count.double(), max(tol, POLISH_BELOW) * count.double()
     single = cov.dtype == torch.float32
-    if single or (root == "auto" and _by_products(cov.float(), root)):
+    if single or (root == "auto" and _by_products(cov, root, torch.float32)):
         rough = max(tol, SINGLE_PRECISION_LIMIT if single else ROUGH_LIMIT) * count.double()
         solution = _in_single_precision(cov, penalty, rough, max_iter, init, root)
         solution = _in_double_precision(cov, penalty, quick, max_iter, root, solution)
@@ -73,11 +73,11 @@ def _solve_connected(
     return solution.precision, _inverse(solution, root), solution.gap, solution.n_iter
 
 
-def _by_products(cov: Tensor, root: str) -> bool:
+def _by_products(cov: Tensor, root: str, dtype: torch.dtype | None = None) -> bool:
     """Whether the Θ-step is quicker by products than by eigenvalues; measured."""
     if root != "auto":
         return root == "newton_schulz"
-    return cov.is_cuda or 32 < cov.shape[-1] <= (128 if cov.dtype == torch.float64 else 512)
+    return cov.is_cuda or 32 < cov.shape[-1] <= (128 if (dtype or cov.dtype) == torch.float64 else 512)
 
 
 def _start(cov: Tensor, penalty: Tensor, init: Tensor | None) -> Start:
