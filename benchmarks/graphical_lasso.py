@@ -159,7 +159,7 @@ def loosest_sufficient(cell: Cell, peer: str, target: float | None) -> dict[str,
         raised = sum(isinstance(answer, Exception) for answer in answers)
         error = cell.error(answers)
         attempt = {"tol": tol, "ms": ms, "error": error, "reached": error <= target, "raised": raised}
-        if attempt["reached"] or ms > 5_000:
+        if attempt["reached"] or ms > 20_000:
             break
     return attempt
 
