@@ -1,0 +1,8 @@
+"""The page of the solver says what its records say."""
+
+from benchmarks.graphical_lasso_tables import DOCUMENT, filled
+
+
+def test_the_tables_of_the_page_are_those_of_the_records():
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert filled(text) == text, "run: python -m benchmarks.graphical_lasso_tables"
