@@ -116,8 +116,8 @@ class SparsePrecision(EmpiricalCovariance):
             torch.as_tensor(sparsity, dtype=torch.float64),
             scale=self.scale,
             penalize_diagonal=self.penalize_diagonal,
-            tol=self.tol,
-            max_iter=self.max_iter,
+            tol=float(self.tol),
+            max_iter=int(self.max_iter),
         )
 
     def _store(
