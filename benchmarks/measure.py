@@ -1,9 +1,10 @@
 """How it is measured: medians, matrix products, memory kept for backward, error against float64."""
 
+import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,31 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def median_ms(run: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """Median time of ``run`` in milliseconds after one warm-up: CUDA events on a GPU, the wall clock on a CPU."""
+    """Median time of ``run`` in milliseconds after one warm-up: CUDA events on a GPU, the wall clock on a CPU.
+
+    On a GPU the runs are queued one behind the other, as those of a training loop are.
+    """
     run()
+    if device.type == "cuda":
+        return statistics.median(queued_ms([run] * repeats))
     times = []
     for _ in range(repeats):
-        if device.type == "cuda":
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            run()
-            end.record()
-            torch.cuda.synchronize()
-            times.append(begin.elapsed_time(end))
-        else:
-            start = time.perf_counter()
-            run()
-            times.append(1e3 * (time.perf_counter() - start))
+        start = time.perf_counter()
+        run()
+        times.append(1e3 * (time.perf_counter() - start))
     return statistics.median(times)
+
+
+def queued_ms(runs: Sequence[Callable[[], object]]) -> list[float]:
+    """The time of each run on the GPU, in milliseconds; the host waits for the last one only."""
+    torch.cuda.synchronize()
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(len(runs) + 1)]
+    events[0].record()
+    for run, event in zip(runs, events[1:], strict=True):
+        run()
+        event.record()
+    torch.cuda.synchronize()
+    return [begin.elapsed_time(end) for begin, end in itertools.pairwise(events)]
 
 
 def forward_backward(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .ends import divide, gather, normalize, spread
 from .launch import Step, run
-from .packed import add_diagonal_, halve_off_diagonal, inner, pack, trace, unpack
 
 
 class Settings(NamedTuple):
@@ -24,9 +24,9 @@ class Kept(NamedTuple):
     """What the backward pass needs beside Σ; matrices are packed."""
 
     out: Tensor  # (B, ·)
+    totals: Tensor  # (B, 2): the trace of the last S, and whether it counts
     steps: Tensor  # (steps, B, ·): S before each step
     alive: Tensor  # (steps, B, ·) int8: which parts each step left positive
-    total: Tensor  # (B, 2): the trace of the last S, and whether it counts
 
 
 def _printed_step(s: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,25 +41,19 @@ def _printed_step_vjp(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cotangents of S and G, and those of rate and λ (B, 1, 2)."""
     d_plus, d_minus = grad * (alive & 1), grad * (alive & 2).ne(0)
-    d_gradient = d_plus + d_minus
-    difference = inner(d_minus - d_plus, torch.ones_like(s), D)
-    d_rate = inner(d_gradient, s - sigma, D) + lam[:, None] * difference
-    d_gradient = d_gradient * rate[:, None]
+    rows, columns = torch.triu_indices(D, D, device=s.device)
+    twice = torch.where(rows == columns, 1.0, 2.0)  # an entry stands for two of the matrix
+    difference = ((d_minus - d_plus) * twice).sum(1, keepdim=True)
+    d_rate = ((d_plus + d_minus) * (s - sigma) * twice).sum(1, keepdim=True) + lam[:, None] * difference
+    d_gradient = (d_plus + d_minus) * rate[:, None]
     d_s = d_plus * (s > 0) + d_minus * (s < 0) + d_gradient
     return d_s, d_gradient, torch.stack([d_rate, rate[:, None] * difference], dim=-1)
-
-
-def _trace_one(cov: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Packed Σ/tr Σ, the trace, and whether it counts; I/D without variance."""
-    D, sigma = cov.shape[-1], pack(cov)
-    scale, counts = trace(sigma, D)
-    return add_diagonal_(sigma.div_(scale), (1 - counts) / D, D), scale, counts
 
 
 def value(cov: Tensor, lam: Tensor, eta: Tensor, settings: Settings) -> Kept:
     """Alg. 2 for whole matrices (B, D, D) and per-image values (B,)."""
     betas, n_inverse_iter, power, printed, alpha, precision = settings
-    D, sigma = cov.shape[-1], _trace_one(cov)[0]
+    D, (sigma, _) = cov.shape[-1], normalize(cov)
     steps = sigma.new_empty((len(betas), *sigma.shape))
     alive = sigma.new_empty(steps.shape, dtype=torch.int8)
     last = torch.empty_like(sigma)
@@ -73,9 +67,7 @@ def value(cov: Tensor, lam: Tensor, eta: Tensor, settings: Settings) -> Kept:
         else:
             step = Step(sigma, rate, lam, alive[i])
             run(s, n_inverse_iter, "inverse", precision, shift=alpha, step=step, out=following)
-    total, total_counts = trace(last, D)
-    out = last.mul_(total**-power)
-    return Kept(out, steps, alive, torch.cat([total, total_counts], 1))
+    return Kept(*divide(last, power, D), steps, alive)
 
 
 def vjp(
@@ -83,12 +75,9 @@ def vjp(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cotangents of Σ (B, D, D), λ and η (B,) for that of the packed output, an entry of which stands for two."""
     betas, n_inverse_iter, power, printed, alpha, precision = settings
-    D, (sigma, scale, counts) = cov.shape[-1], _trace_one(cov)
-    out, steps, alive, totals = kept
-    total, total_counts = totals.split(1, dim=1)
-    along = (grad * out).sum(1, keepdim=True)
-    d_s = halve_off_diagonal(grad, D).mul_(total**-power)
-    add_diagonal_(d_s, -power * along * total_counts / total, D)
+    D, (sigma, scales) = cov.shape[-1], normalize(cov)
+    out, totals, steps, alive = kept
+    d_s = spread(grad, out, totals, power, D)
     d_sigma, d_lam, d_eta = torch.zeros_like(sigma), torch.zeros_like(lam), torch.zeros_like(eta)
     for i in reversed(range(len(betas))):
         rate = eta * betas[i]
@@ -101,6 +90,4 @@ def vjp(
         d_rate, d_step_lam = moments.sum(1).unbind(-1)
         d_eta, d_lam = d_eta + betas[i] * d_rate, d_lam + d_step_lam
     d_first, _ = run(sigma, n_inverse_iter, "inverse", precision, shift=alpha, cotangent=d_s, packed=True)
-    d_sigma += d_first
-    add_diagonal_(d_sigma, -inner(d_sigma, sigma, D) * counts, D)
-    return unpack(d_sigma.div_(scale), D), d_lam, d_eta
+    return gather(d_sigma, d_first, sigma, scales, D), d_lam, d_eta

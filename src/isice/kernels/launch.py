@@ -24,7 +24,8 @@ class Shape(NamedTuple):
     block: int  # side of a tile
     block_k: int  # depth of a step of a product
     warps: int
-    stages: int  # steps of a product in flight
+    depth: int  # steps of a product in flight
+    strip: int = 16  # rows of a tile that are in work at once, before and after the products
     registers: int | None = None  # of a thread, at most
 
 
@@ -42,9 +43,7 @@ def shape(D: int, planes: int, derivative: bool) -> Shape:
     """The sizes that were fastest on an H200; small tiles leave out more of the mirrored half."""
     if D <= 64:
         return Shape(max(16, triton.next_power_of_2(D)), 16 if D <= 16 else 32, 4, 3)
-    if planes == 2:
-        return Shape(64, 32, 4, 3)
-    return Shape(64, 64, 4, 3, None if derivative else 168)
+    return Shape(64, 32 if planes == 2 and derivative else 64, 4, 3)
 
 
 @functools.lru_cache(maxsize=256)
@@ -114,9 +113,9 @@ def run(
         "POWER": _POWER[kind], "DERIVATIVE": derivative, "STEP": step is not None,
         "SOURCE_PACKED": source.ndim == 2, "GRAD_PACKED": cotangent is not None and cotangent.ndim == 2,
         "GRAD_VECTOR": vector, "OUT_PACKED": packed,
-        "SIDE": side, "BLOCK": sizes.block, "BLOCK_K": sizes.block_k, "STRIP": min(sizes.block, 32), "PLANES": planes,
-        "N_TILES": n_tiles, "N_SLOTS": n_slots, "GROUP": group,
-        "num_warps": sizes.warps, "num_stages": sizes.stages, "maxnreg": sizes.registers,
+        "SIDE": side, "BLOCK": sizes.block, "BLOCK_K": sizes.block_k, "STRIP": min(sizes.block, sizes.strip),
+        "PLANES": planes, "N_TILES": n_tiles, "N_SLOTS": n_slots, "GROUP": group,
+        "num_warps": sizes.warps, "num_stages": sizes.depth, "maxnreg": sizes.registers,
         "launch_cooperative_grid": not INTERPRETED,
     }  # fmt: skip
     norms = source if cotangent is None else torch.linalg.vector_norm(cotangent.flatten(1), dim=1)
@@ -130,13 +129,14 @@ def run(
         groups = min(batch, 2)
     else:
         dtypes = (*(m.dtype for m in matrices), plan.dtype, single, whole, single, whole, single)
-        groups = min(batch, _resident_groups(source.device, tuple(options.items()), dtypes))
+        resident = _resident_groups(source.device, tuple(options.items()), dtypes)
+        groups = triton.cdiv(batch, triton.cdiv(max(1, batch), resident))  # all have as many matrices as any other
     workspace = torch.empty((groups, n_slots, planes, side, side), dtype=plan.dtype, device=source.device)
-    partials, tiles = source.new_empty((groups, n_tiles)), source.new_empty((groups * group, 2, sizes.block**2))
+    partials, results = source.new_empty((groups, n_tiles)), source.new_empty((groups, n_tiles, 2, sizes.block**2))
     counters = torch.zeros(groups, dtype=whole, device=source.device)
     if batch:
         iterate[(groups * group,)](
-            *matrices, workspace, partials, counters, tiles, plan.slots, plan.weights, len(plan.slots),
+            *matrices, workspace, partials, counters, results, plan.slots, plan.weights, len(plan.slots),
             batch, D, shift, plan.scale, plan.derivative_scale, **options,
         )  # fmt: skip
     return out, moments

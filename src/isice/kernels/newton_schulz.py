@@ -12,7 +12,7 @@ import triton.language as tl
 
 from .program import R, T
 from .sparse_step import part_cotangents, sparse_step
-from .stage import D_SLOT, products, stage, symmetric
+from .stage import D_SLOT, products, symmetric
 from .tiles import load_tile, place_on_diagonal, store_tile, store_value, tile_corner
 
 # A direction enters the iteration with this norm: then its growth fits the range of float16, and so do small entries.
@@ -134,7 +134,7 @@ _MATRICES = ["source", "cotangent", "norms", "out", "sigma", "alive_parts", "rat
 def iterate(
     source, cotangent, norms, out,  # matrices (B, D, D) or packed, and the norms (B,) of the cotangents
     sigma, alive_parts, rates, lams, d_sigma, moments,  # a step of iSICE: packed; values (B,); sums (B, tiles, 2)
-    workspace, partials, counters, tiles,  # of each group: slots, a sum for each tile, arrivals; of each block: tiles
+    workspace, partials, counters, results,  # of each group: slots, a sum for each tile, arrivals, tiles of the result
     slots, weights, n_stages,  # the program
     batch, D, shift, scale, derivative_scale,
     POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr,
@@ -148,7 +148,8 @@ def iterate(
     workspace += group.to(tl.int64) * (N_SLOTS * PLANES * SIDE * SIDE)
     partials += group * N_TILES
     counters += group
-    tiles += tl.program_id(0) * (2 * BLOCK * BLOCK)
+    results += group * (2 * N_TILES * BLOCK * BLOCK)
+    whole = tl.arange(0, BLOCK)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     packed_size = D * (D + 1) // 2
     arrivals = 0
     for image in range(group, batch, n_groups):
@@ -177,27 +178,34 @@ def iterate(
                     POWER == -0.5, DERIVATIVE, STEP, SOURCE_PACKED, GRAD_PACKED, GRAD_VECTOR, SIDE, PLANES,
                 )  # fmt: skip
 
-        for index in range(0, n_stages - 1):
+        for index in range(0, n_stages):
             # The row is read before the wait, so that it is there after it.
-            slot, weight = slots + 5 * index, weights + 3 * index
-            left, right, into, copy = tl.load(slot), tl.load(slot + 1), tl.load(slot + 2), tl.load(slot + 3)
+            slot, weight = slots + 4 * index, weights + 3 * index
+            left, right, into, wait = tl.load(slot), tl.load(slot + 1), tl.load(slot + 2), tl.load(slot + 3)
             alpha, ratio, gamma = tl.load(weight), tl.load(weight + 1), tl.load(weight + 2)
-            if tl.load(slot + 4) != 0:
+            if wait != 0:
                 arrivals += GROUP
                 _wait_for_group(counters, arrivals, GROUP)
             for tile in range(rank, N_TILES, GROUP):
                 first_row, first_column, diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
                 rows, columns = first_row + tl.arange(0, BLOCK), first_column + tl.arange(0, BLOCK)
-                stage(
-                    workspace, left, right, into, copy, alpha, ratio, gamma, rows, columns, diagonal,
-                    SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE,
-                )  # fmt: skip
+                total, d_total = products(
+                    workspace, left, right, ratio, rows, columns, SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE
+                )
+                eye = tl.where(rows[:, None] == columns[None, :], gamma, 0.0)
+                value = symmetric(alpha * total + eye, diagonal)
+                if index < n_stages - 1:
+                    store_value(workspace, into, value, rows, columns, diagonal, SIDE, PLANES)
+                else:
+                    tl.store(results + 2 * tile * BLOCK * BLOCK + whole, value)
+                if DERIVATIVE:
+                    slope = symmetric(alpha * d_total, diagonal)
+                    if index < n_stages - 1:
+                        store_value(workspace, into + D_SLOT, slope, rows, columns, diagonal, SIDE, PLANES)
+                    else:
+                        tl.store(results + (2 * tile + 1) * BLOCK * BLOCK + whole, slope)
 
-        slot, weight = slots + 5 * (n_stages - 1), weights + 3 * (n_stages - 1)
-        left, right = tl.load(slot), tl.load(slot + 1)
-        alpha, ratio, gamma = tl.load(weight), tl.load(weight + 1), tl.load(weight + 2)
-        arrivals += GROUP
-        _wait_for_group(counters, arrivals, GROUP)
+        tl.debug_barrier()
         back = 1.0 / trace
         if POWER == 0.5:
             back = tl.sqrt(trace)
@@ -205,23 +213,15 @@ def iterate(
             back = 1.0 / tl.sqrt(trace)
         for tile in range(rank, N_TILES, GROUP):
             first_row, first_column, diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
-            rows, columns = first_row + tl.arange(0, BLOCK), first_column + tl.arange(0, BLOCK)
-            total, d_total = products(
-                workspace, left, right, ratio, rows, columns, SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE
-            )
-            whole = tl.arange(0, BLOCK)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-            eye = tl.where(rows[:, None] == columns[None, :], gamma, 0.0)
-            tl.store(tiles + whole, symmetric(alpha * total + eye, diagonal))
-            if DERIVATIVE:
-                tl.store(tiles + BLOCK * BLOCK + whole, symmetric(alpha * d_total, diagonal))
-            tl.debug_barrier()
+            columns = first_column + tl.arange(0, BLOCK)
             along, d_rate, d_lam = 0.0, 0.0, 0.0
             for strip in range(0, BLOCK, STRIP):
                 lines = strip + tl.arange(0, STRIP)
                 within = lines[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-                value = tl.load(tiles + within)
+                value = tl.load(results + 2 * tile * BLOCK * BLOCK + within)
                 if DERIVATIVE:
-                    slope = tl.load(tiles + BLOCK * BLOCK + within) * (norm / (_DIRECTION_NORM * derivative_scale))
+                    slope = tl.load(results + (2 * tile + 1) * BLOCK * BLOCK + within)
+                    slope *= norm / (_DIRECTION_NORM * derivative_scale)
                     sums = _leave_slope(
                         value, slope, result, matrix, grad, sigma + packed, alive_parts + packed, d_sigma + packed,
                         rate, lam, trace, alive, back, first_row + lines, columns, D, shift,

@@ -27,14 +27,13 @@ class Stage(NamedTuple):
     alpha: float = 1.0
     beta: float = 0.0
     gamma: float = 0.0
-    copy: int = -1  # a second slot for the same result
     wait: bool = True  # whether it needs what the stage before it stored
 
 
 class Program(NamedTuple):
     """The table of all stages; the result of the last one leaves the workspace."""
 
-    slots: Tensor  # (stages, 5) int32: left, right, out, copy, wait
+    slots: Tensor  # (stages, 4) int32: left, right, out, wait
     weights: Tensor  # (stages, 3) float32: α, β/α, γ
     scale: float  # of T and of the first factor of an inverse root
     derivative_scale: float  # of every derivative, relative to its matrix
@@ -47,14 +46,14 @@ def stages(n_iter: int, kind: str) -> list[Stage]:
     for i in range(n_iter):
         t, new_t, r, new_r = T + i % 2, T + (i + 1) % 2, R + i % 2, R + (i + 1) % 2
         first, last = i == 0, i == n_iter - 1
-        square = Stage(t, t, Q, 0.25, -1.5, 2.25)
         if kind == "inverse":
-            # The first factor is also the product so far.
-            found.append(square._replace(copy=new_r if first else -1))
-            found += [] if last else [Stage(t, Q, new_t)]
-            found += [] if first else [Stage(r, Q, new_r, wait=last)]
+            # The first factor is the product so far, and stays where that belongs.
+            q = new_r if first else Q
+            found.append(Stage(t, t, q, 0.25, -1.5, 2.25))
+            found += [] if last else [Stage(t, q, new_t)]
+            found += [] if first else [Stage(r, q, new_r, wait=last)]
         else:
-            found += [] if last else [square]
+            found += [] if last else [Stage(t, t, Q, 0.25, -1.5, 2.25)]
             if kind == "sqrt" or not first:
                 found.append(Stage(T if first else r, t, new_r, -0.5, 1.5, wait=last))
             found += [] if last else [Stage(t, Q, new_t)]
@@ -68,11 +67,9 @@ def _scale_of(bound: float) -> float:
 def _scaled(plan: list[Stage], kind: str) -> list[Stage]:
     """The weights for what is stored, each matrix times its scale. The result of the last stage has scale one."""
     scales = {T: _scale_of(1), T + 1: _scale_of(1), Q: _scale_of(2.25), R + 1: _scale_of(1)}
-    found, factors = [], 1
+    found, factors = [], 0 if kind == "inverse" else 1
     for stage in plan:
         left, right, out = scales[stage.left], scales[stage.right], scales.get(stage.out, 1.0)
-        if stage.copy >= 0:
-            scales[stage.copy] = out
         if stage.out in (R, R + 1):
             factors += 1
             out = scales[stage.out] = _scale_of(_GROWTH[kind] ** factors)
@@ -93,7 +90,7 @@ def program(n_iter: int, kind: str, device: torch.device) -> Program:
     if n_iter <= _MOST_STEPS:
         plan, dtype, scale = _scaled(plan, kind), torch.float16, _scale_of(1)
         derivative_scale = 2.0 ** -math.ceil((n_iter - 1) * math.log2(2.25))
-    slots = [[s.left, s.right, s.out, s.copy, int(s.wait)] for s in plan]
+    slots = [[s.left, s.right, s.out, int(s.wait)] for s in plan]
     weights = [[s.alpha, s.beta / s.alpha, s.gamma] for s in plan]
     return Program(
         torch.tensor(slots, dtype=torch.int32, device=device),

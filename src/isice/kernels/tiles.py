@@ -94,12 +94,3 @@ def store_value(workspace, slot, value, rows, columns, diagonal, SIDE: tl.conste
         tl.store(plane + SIDE * SIDE + straight, low)
         if not diagonal:
             tl.store(plane + SIDE * SIDE + across, tl.trans(low))
-
-
-@triton.jit
-def multiply(left_high, left_low, right_high, right_low, total, PLANES: tl.constexpr):
-    """Adds left·rightᵀ; of the four products of halves the smallest is left out."""
-    if PLANES == 2:
-        total = tl.dot(left_low, tl.trans(right_high), total)
-        total = tl.dot(left_high, tl.trans(right_low), total)
-    return tl.dot(left_high, tl.trans(right_high), total)

@@ -62,7 +62,7 @@ def _(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     out = _result(cov, True)
     steps = out.new_empty((len(betas), *out.shape))
-    return out, steps, torch.empty_like(steps, dtype=torch.int8), out.new_empty((len(out), 2))
+    return out, out.new_empty((len(out), 2)), steps, torch.empty_like(steps, dtype=torch.int8)
 
 
 @torch.library.custom_op("isice::isice_vjp", mutates_args=())
