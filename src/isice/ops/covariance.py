@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ._features import flat_features
-from ._precision import full_precision
+from ._precision import full_precision, product
 
 
 def covariance_reference(x: Tensor) -> Tensor:
@@ -21,14 +21,15 @@ class _Covariance(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
-        return covariance_reference(x)
+        centred = x - x.mean(dim=-1, keepdim=True)
+        return product(centred, centred.mT) / x.shape[-1]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (x,), (grad,) = ctx.saved_tensors, grads
         with torch.autocast(x.device.type, enabled=False):
             centred = x - x.mean(dim=-1, keepdim=True)
-            return (grad + grad.mT) @ centred / x.shape[-1]
+            return product(grad + grad.mT, centred) / x.shape[-1]
 
 
 @full_precision
