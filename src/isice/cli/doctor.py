@@ -39,7 +39,7 @@ def doctor() -> None:
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     facts = {**versions(), "commit": commit() or "not a checkout", **hardware(device)}
-    facts["triton"] = _triton(device.type)
+    facts["GPU kernels"] = _kernels()
     facts["weights cache"] = os.environ.get("HF_HOME", "default of huggingface_hub")
     facts |= {f"extra {name}": _extra(name, packages) for name, packages in EXTRAS.items()}
     console.print(facts_table(facts.items()))
@@ -56,7 +56,10 @@ def _extra(name: str, packages: tuple[str, ...]) -> str:
     return f"without {', '.join(missing)}: pip install 'isice[{name}]'" if missing else "installed"
 
 
-def _triton(device: str) -> str:
-    if find_spec("triton") is None:
-        return "not installed: the torch backend is used"
-    return "available" if device == "cuda" else "installed, but without a GPU the torch backend is used"
+def _kernels() -> str:
+    from ..ops._dispatch import LARGEST, kernel_precision, kernels_missing
+
+    reason = kernels_missing()
+    if reason:
+        return f"not used, {reason}: the torch backend computes"
+    return f"used for float32 matrices of 8 to {LARGEST} channels, precision {kernel_precision()}; else torch computes"
