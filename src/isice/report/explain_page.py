@@ -2,7 +2,6 @@
 
 import base64
 import re
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from .explain_plots import MapRow, channel_graph_figure, maps_figure
+from .explain_plots import CAPTION, TILE, MapRow, channel_graph_figure, maps_figure
+from .fitting import fitted
 from .plots import THEMES, style
 
 _PAGE = "explain.html"
@@ -119,10 +119,14 @@ def _maps(picture: np.ndarray, seen: Mapping[str, Explanation]) -> Figure:
 
 
 def _caption(found: Explanation) -> str:
-    lines = [f"{found.target}: {100 * found.probability:.0f} %"]
+    """The class and its probability, on a line of its own below a name that needs the whole width of a tile."""
+    probability = f"{100 * found.probability:.0f} %"
+    lines = fitted(f"{found.target}: {probability}", TILE, size=CAPTION)
+    if len(lines) > 1:
+        lines = [*fitted(found.target, TILE, size=CAPTION), probability]
     if found.target != found.predicted:
-        lines.append(f"(predicted: {found.predicted})")
-    return "\n".join(textwrap.fill(line, 26) for line in lines)  # about the width of a tile
+        lines += fitted(f"(predicted: {found.predicted})", TILE, size=CAPTION, lines=3)
+    return "\n".join(lines)
 
 
 def _draw(folder: Path, stem: str, draw: Callable[[], Figure], caption: str) -> dict[str, str]:

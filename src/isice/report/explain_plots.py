@@ -13,12 +13,16 @@ from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from .fitting import fitted
 from .graph_plots import plot_graph
 from .plots import colour_of
 
 HEAT, SIGNED = "inferno", "RdBu_r"
 # The first channel of a pair alone, the second alone, both: told apart by brightness too.
 FIRST, SECOND, BOTH = "#56b4e9", "#f0e442", "#d55e00"
+# Width of a tile in inches; font size of the captions below, and how wide their lines may be, both in points.
+SIZE, CAPTION = 1.7, 8.5
+TILE = 0.9 * 72 * SIZE
 _KEYS = {"heat": (HEAT, ("weakest", "strongest")), "class": (SIGNED, ("against", "for the class"))}
 
 
@@ -89,7 +93,7 @@ def _grey(picture: np.ndarray) -> np.ndarray:
     return np.repeat(np.clip(grey, 0, 1)[..., None], 3, axis=-1)
 
 
-def maps_figure(rows: Sequence[MapRow], columns: Sequence[str], *, size: float = 1.7, dpi: int = 120) -> Figure:
+def maps_figure(rows: Sequence[MapRow], columns: Sequence[str], *, size: float = SIZE, dpi: int = 120) -> Figure:
     """One row per picture: the picture itself, then its map for each of ``columns`` (heads).
 
     Args:
@@ -101,10 +105,12 @@ def maps_figure(rows: Sequence[MapRow], columns: Sequence[str], *, size: float =
     for row in rows:
         if len(row.maps) != len(columns):
             raise ValueError(f"maps_figure: expected {len(columns)} maps, one per column, got {len(row.maps)}.")
-    lines = max((caption.count("\n") + 1 for row in rows for caption in row.captions), default=0)
+    room = TILE * size / SIZE
+    titles = ["\n".join(fitted(name, room, size=10, weight="bold", lines=3)) for name in ("image", *columns)]
+    lines = _lines(titles) - 1 + sum(_lines(row.captions) for row in rows)
     height, width = rows[0].picture.shape[:2]
     figure = Figure(
-        figsize=(size * (len(columns) + 1) + 0.9, (size * height / width + 0.18 * lines) * len(rows) + 0.35), dpi=dpi
+        figsize=(size * (len(columns) + 1) + 0.9, size * height / width * len(rows) + 0.18 * lines + 0.35), dpi=dpi
     )
     grid = figure.subplots(len(rows), len(columns) + 1, squeeze=False)
     for tiles, row in zip(grid, rows, strict=True):
@@ -113,8 +119,8 @@ def maps_figure(rows: Sequence[MapRow], columns: Sequence[str], *, size: float =
         overlay = heat_overlay if row.kind == "heat" else class_overlay
         for index, (ax, values) in enumerate(zip(tiles[1:], row.maps, strict=True)):
             _tile(ax, overlay(row.picture, values))
-            ax.set_xlabel(row.captions[index] if row.captions else "", fontsize=8.5)
-    for ax, title in zip(grid[0], ("image", *columns), strict=True):
+            ax.set_xlabel(row.captions[index] if row.captions else "", fontsize=CAPTION)
+    for ax, title in zip(grid[0], titles, strict=True):
         ax.set_title(title, loc="center", fontsize=10)
     for kind, members in groupby(zip(rows, grid, strict=True), key=lambda member: member[0].kind):
         cmap, words = _KEYS[kind]
@@ -123,6 +129,11 @@ def maps_figure(rows: Sequence[MapRow], columns: Sequence[str], *, size: float =
         bar.ax.set_yticklabels(words, fontsize=8.5)
         bar.outline.set_visible(False)
     return figure
+
+
+def _lines(texts: Sequence[str]) -> int:
+    """The lines of the longest text."""
+    return max((text.count("\n") + 1 for text in texts), default=0)
 
 
 def channel_graph_figure(
