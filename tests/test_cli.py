@@ -130,11 +130,13 @@ def test_failed_cell_is_recorded_and_status_is_one(tmp_path):
 def test_train_one_and_report_it(tmp_path):
     text = invoke("train", "--pooling", "covariance", "--out", str(tmp_path), *QUICK)
     assert "covariance" in text
+    assert f"isice report {tmp_path} draws heat maps" in " ".join(text.split())
     record = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
     assert record["config"]["model"] == {**record["config"]["model"], "pooling": "covariance", "reduce": 4}
     (tmp_path / "report.md").unlink()
     assert "covariance" in invoke("report", str(tmp_path))
     assert (tmp_path / "report.md").is_file()
+    assert "heat maps" not in invoke("train", "--pooling", "covariance", "--out", str(tmp_path), *QUICK), "has them now"
 
 
 def test_train_takes_what_is_not_said_from_the_recipe(tmp_path):

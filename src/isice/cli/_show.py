@@ -74,3 +74,10 @@ def draw_heat_maps(folder: Path, manifest: "Manifest | None", count: int, *, ask
 def has_weights(run: Path) -> bool:
     """Whether the network of a run was kept."""
     return (run / "checkpoints").is_dir()
+
+
+def is_unseen_run(folder: Path) -> bool:
+    """Whether this is the folder of one run, with its network, for which no heat maps have been made."""
+    from ..report.pictures import explained
+
+    return (folder / "record.json").is_file() and has_weights(folder) and not explained(folder)

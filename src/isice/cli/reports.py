@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ._app import Settings, app
-from ._show import RUNS, Limit, draw_heat_maps, has_weights, show_report
+from ._show import RUNS, Limit, draw_heat_maps, is_unseen_run, show_report
 
 IMAGES_OF_A_RUN = 2
 
@@ -52,18 +52,11 @@ def report(
         limits = read_limits(chosen, limit or ())
     else:
         raise _unknown(what, list_experiments())
-    if images is None and _is_unseen_run(folder):
+    if images is None and is_unseen_run(folder):
         draw_heat_maps(folder, manifest, IMAGES_OF_A_RUN)
     elif images:
         draw_heat_maps(folder, manifest, images, asked=True)
     show_report(folder, manifest, limits)
-
-
-def _is_unseen_run(folder: Path) -> bool:
-    """Whether this is the folder of one run, with its network, for which no heat maps have been made."""
-    from ..report.pictures import explained
-
-    return (folder / "record.json").is_file() and has_weights(folder) and not explained(folder)
 
 
 def _unknown(what: str, experiments: list[str]) -> FileNotFoundError:

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ._app import Settings, app
+from ._app import Settings, app, tell
+from ._show import is_unseen_run
 
 
 @app.command()
@@ -53,6 +54,8 @@ def train(
         from .experiments import show_report
 
         show_report(folder)
+        if is_unseen_run(folder):
+            tell(f"isice report {folder} draws heat maps of test images, too")
 
 
 def _recipe(recipe: str | None, out: Path | None, resume: bool | None) -> str:
