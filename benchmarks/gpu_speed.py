@@ -2,6 +2,7 @@
 
 Usage: python benchmarks/gpu_speed.py [--quick] [--features FILE.npy] [--out FILE]
        python benchmarks/gpu_speed.py --table    writes the tables of docs/gpu.md from the records
+       python benchmarks/gpu_speed.py --recount FILE    counts the operations of a record anew; times stay as measured
        python benchmarks/gpu_speed.py --small    a smoke test of the script on any machine
 
 Each layer runs on the kernels ("auto"), on PyTorch ("torch") and as the published algorithm by autograd ("published"),
@@ -14,6 +15,7 @@ import argparse
 import contextlib
 import functools
 import itertools
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,19 +26,19 @@ from unittest import mock
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import isice.functional as F
 from benchmarks import published
 from benchmarks.gpu_tables import write_document
-from benchmarks.measure import RESULTS, median_ms, relative_error, write_results
+from benchmarks.measure import RESULTS, count_flops, median_ms, relative_error, write_results
 from isice.ops import _dispatch
 from isice.ops.covariance import covariance_reference
 from isice.ops.isice import isice_reference
 from isice.ops.newton_schulz import newton_schulz_reference
 from isice.ops.vectorize import vectorize_reference
 from isice.pooling import Pooling, create_pooling
+from isice.train.record import commit
 
 HEADS = ("isice", "isqrt_cov", "precision", "isice_mlp")
 MODES = ("highest", "high", "medium")
@@ -93,9 +95,9 @@ def count_products(name: str) -> tuple[int, int]:
     """Matrix products D×D×D of the layer's PyTorch path, forward and backward, without those of the covariance."""
     operation = {"isqrt_cov": F.newton_schulz_sqrt, "precision": F.newton_schulz_inverse}.get(name, F.isice)
     cov = (torch.eye(8) + 0.1)[None].requires_grad_()
-    with FlopCounterMode(display=False) as forward:
+    with count_flops() as forward:
         value = operation(cov, backend="torch")
-    with FlopCounterMode(display=False) as backward:
+    with count_flops() as backward:
         value.sum().backward()
     return forward.get_total_flops() // (2 * 8**3), backward.get_total_flops() // (2 * 8**3)
 
@@ -259,6 +261,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="only 128 maps of 256 channels in float32")
     parser.add_argument("--small", action="store_true", help="tiny sizes, for a test of the script")
     parser.add_argument("--table", action="store_true", help="write docs/gpu.md from the records, measure nothing")
+    parser.add_argument("--recount", type=Path, metavar="FILE", help="count the operations of a record anew")
     parser.add_argument("--out", type=Path, default=RESULTS / "gpu_speed.json")
     args = parser.parse_args(argv)
     args.shapes = (Shape(3, 16, 4),) if args.small else SHAPES[:1] if args.quick else SHAPES
@@ -275,8 +278,24 @@ def load_features(path: Path) -> Tensor:
     return torch.from_numpy(array).float().unsqueeze(-1)
 
 
+def recount(path: Path) -> None:
+    """Counts operations, and what follows from them and the measured times, anew; the record says so."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    limits = next(row for row in record["rows"] if row["part"] == "limits")
+    for row in record["rows"]:
+        if row["part"] == "layer":
+            shape = Shape(row["batch"], row["channels"], row["side"])
+            row |= arithmetic(row["head"], shape, row["side"] ** 2, DTYPES[row["dtype"]].itemsize)
+            row |= fractions(row, limits)
+    record["recounted"] = f"operations were counted anew at commit {commit()}; times are as measured"
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def main(argv: list[str] | None = None) -> int:
     args, start = parse(argv), time.perf_counter()
+    if args.recount:
+        recount(args.recount)
+        return 0
     if args.table:
         write_document()
         return 0

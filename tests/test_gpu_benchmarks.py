@@ -85,6 +85,20 @@ def test_products_of_the_layers():
     assert gpu_speed.count_products("isice") == gpu_speed.count_products("isice_mlp") == (5 * 19, 5 * 49)
 
 
+def test_a_record_is_counted_anew(tmp_path):
+    row = {"part": "layer", "head": "precision", "batch": 2, "channels": 4, "side": 3, "dtype": "float32"}
+    limits = {"part": "limits", "bf16_tflops": 1.0, "fp16_tflops": 1.0, "tf32_tflops": 1.0, "copy_gb_per_s": 1.0}
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps({"rows": [limits, row | {"forward_backward_ms": 2.0, "operations": 0, "tflops": 9.0}]}))
+    gpu_speed.main(["--recount", str(path)])
+    record = json.loads(path.read_text())
+    operations = 2 * ((19 + 49) * 4**3 + 3 * 16 * 9)
+    assert record["rows"][1]["operations"] == operations
+    assert record["rows"][1]["tflops"] == pytest.approx(operations / 2e-3 / 1e12)
+    assert record["rows"][1]["forward_backward_ms"] == 2.0
+    assert "counted anew" in record["recounted"]
+
+
 def test_operations_and_traffic_by_hand():
     found = gpu_speed.arithmetic("precision", gpu_speed.Shape(2, 4, 3), 9, 4)
     assert found["operations"] == 2 * ((19 + 49) * 4**3 + 3 * 16 * 9)
@@ -117,7 +131,7 @@ def test_training_steps_run(tmp_path):
     heads = ["--heads", "gap", "isice", "--modes", "high", "--device", "cpu"]
     training_step.main(["--small", *heads, "--out", str(out)])
     rows = json.loads(out.read_text())["rows"]
-    assert [(row["head"], row["mode"], row["steps"]) for row in rows] == [("gap", "high", 2), ("isice", "high", 2)]
+    assert [(row["head"], row["mode"], row["steps"]) for row in rows] == [("gap", "high", 4), ("isice", "high", 4)]
     assert rows[0]["ratio_to_gap"] == 1.0
     assert all(row["loss"] > 0 for row in rows)
 
