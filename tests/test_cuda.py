@@ -97,3 +97,34 @@ def test_no_host_synchronisation(name):
         layer(x).sum().backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("name", ["isice", "isqrt_cov"])
+def test_a_cuda_graph_repeats_the_layer(name):
+    layer = create_pooling(name, 64).cuda()
+    x = torch.randn(4, 64, 7, 7, device="cuda").relu().requires_grad_()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # compiles, and fills the caches of index tables and programs
+        torch.autograd.grad(layer(x).square().sum(), x)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        (gradient,) = torch.autograd.grad(layer(x).square().sum(), x)
+    with torch.no_grad():
+        x.copy_(torch.randn(4, 64, 7, 7, device="cuda").relu())
+    graph.replay()
+    (expected,) = torch.autograd.grad(layer(x).square().sum(), x)
+    torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["isice", "isqrt_cov"])
+def test_a_compiled_layer_uses_the_kernels(name):
+    layer = create_pooling(name, 32).cuda()
+    x = torch.randn(4, 32, 7, 7, device="cuda").relu().requires_grad_()
+    expected = layer(x)
+    (expected_gradient,) = torch.autograd.grad(expected.square().sum(), x)
+    value = torch.compile(layer, fullgraph=True)(x)
+    (gradient,) = torch.autograd.grad(value.square().sum(), x)
+    torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-3, atol=1e-4 * float(expected_gradient.abs().max()))

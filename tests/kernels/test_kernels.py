@@ -1,5 +1,7 @@
 """The kernels against PyTorch in float64: on a GPU, or by Triton's interpreter where there is none."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -170,3 +172,54 @@ def test_isice(printed, n_iter, power, size):
     if n_iter:  # sums over a matrix in which much cancels
         assert relative_error(d_lam, expected[1]) < 1e-3
         assert relative_error(d_eta, expected[2]) < 1e-3
+
+
+class FakeKernel:
+    """Stands for the compiled kernel of a GPU: 255 registers a thread, 96 KiB a block."""
+
+    n_regs, metadata = 255, SimpleNamespace(shared=96 * 1024)
+
+    def __init__(self):
+        self.launches = []
+
+    def warmup(self, *args, grid, **options):
+        assert len(args) == 22
+        return self
+
+    def _init_handles(self):
+        pass
+
+    def __getitem__(self, grid):
+        return lambda *args, **options: self.launches.append((grid, len(args), options))
+
+
+@pytest.mark.parametrize(
+    ("processors", "size", "batch", "grid", "group"),
+    [
+        (132, 256, 128, 260, 10),
+        (132, 256, 64, 220, 10),
+        (132, 1024, 4, 136, 136),
+        (28, 1024, 4, 56, 56),
+        (28, 64, 3, 3, 1),
+    ],
+)
+def test_all_blocks_of_a_launch_are_on_the_gpu_at_once(monkeypatch, processors, size, batch, grid, group):
+    kernel = FakeKernel()
+    properties = SimpleNamespace(
+        regs_per_multiprocessor=65536,
+        shared_memory_per_multiprocessor=228 * 1024,
+        max_threads_per_multi_processor=2048,
+        multi_processor_count=processors,
+    )
+    monkeypatch.setattr(launch, "INTERPRETED", False)
+    monkeypatch.setattr(launch, "iterate", kernel)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    launch.plan.cache_clear()
+    try:
+        launch.run(torch.zeros(batch, size, size, device="meta"), 7, "inverse", "accurate")
+    finally:
+        launch.plan.cache_clear()
+    ((found, count, options),) = kernel.launches
+    assert (found, count, options["GROUP"]) == ((grid,), 22, group)
+    assert found[0] <= 2 * processors  # 255 registers leave room for two blocks of four warps
+    assert options["launch_cooperative_grid"]

@@ -10,7 +10,7 @@ import triton
 from torch import Tensor
 
 from .newton_schulz import iterate
-from .program import SLOTS, program
+from .program import SLOTS, Program, program
 
 PRECISIONS = {"accurate": 2, "fast": 1}  # planes of 16 bits: 22 or 11 bits of a number
 _POWER = {"inverse": -1.0, "sqrt": 0.5, "inverse_sqrt": -0.5}
@@ -46,20 +46,73 @@ def shape(D: int, planes: int, derivative: bool) -> Shape:
     return Shape(64, 32 if planes == 2 and derivative else 64, 4, 3)
 
 
-@functools.lru_cache(maxsize=256)
-def _resident_groups(
-    device: torch.device, options: tuple[tuple[str, Any], ...], dtypes: tuple[torch.dtype, ...]
-) -> int:
-    """How many groups of blocks the GPU holds at once; compiles the kernel where that has not been done."""
-    settings = dict(options)
-    compiled = iterate.warmup(*dtypes, 1, 256, 8, 0.0, 1.0, 1.0, grid=(1,), **settings)
+class Call(NamedTuple):
+    """What distinguishes one kind of call from another; each has its own compiled kernel."""
+
+    device: torch.device
+    D: int
+    n_iter: int
+    kind: str
+    precision: str
+    derivative: bool
+    step: bool
+    source_packed: bool
+    grad_packed: bool
+    vector: bool
+    packed: bool
+
+
+class Plan(NamedTuple):
+    """What is fixed for a kind of call."""
+
+    program: Program
+    options: dict[str, Any]
+    side: int
+    n_tiles: int
+    n_slots: int
+    planes: int
+    group: int  # blocks that share a matrix
+    resident: int  # groups that the GPU holds at once
+
+
+def _resident_blocks(call: Call, dtype: torch.dtype, options: dict[str, Any]) -> int:
+    """How many blocks the GPU holds at once; compiles the kernel where that has not been done."""
+    single, whole = torch.float32, torch.int32
+    matrices = (single,) * 5 + (torch.int8 if call.step else single,) + (single,) * 4
+    dtypes = (*matrices, dtype, single, whole, single, whole, single)
+    compiled = iterate.warmup(*dtypes, 1, 256, 8, 0.0, 1.0, 1.0, grid=(1,), **options)
     compiled._init_handles()
-    properties, threads = torch.cuda.get_device_properties(device), 32 * settings["num_warps"]
+    properties, threads = torch.cuda.get_device_properties(call.device), 32 * options["num_warps"]
     by_registers = properties.regs_per_multiprocessor // (-(-compiled.n_regs // 8) * 8 * threads)
     by_memory = properties.shared_memory_per_multiprocessor // (compiled.metadata.shared + 1024)
     by_threads = properties.max_threads_per_multi_processor // threads
-    blocks = max(1, min(by_registers, by_memory, by_threads)) * properties.multi_processor_count
-    return max(1, blocks // settings["GROUP"])
+    return max(1, min(by_registers, by_memory, by_threads)) * properties.multi_processor_count
+
+
+@functools.lru_cache(maxsize=256)
+def plan(call: Call) -> Plan:
+    """Sizes, options and program of a kind of call; the first time, its kernel is compiled."""
+    steps = program(call.n_iter, call.kind, call.device)
+    planes = 2 if steps.dtype == torch.bfloat16 else PRECISIONS[call.precision]
+    sizes = shape(call.D, planes, call.derivative)
+    side = triton.cdiv(call.D, sizes.block) * sizes.block
+    n_tiles = (side // sizes.block) * (side // sizes.block + 1) // 2
+    n_slots, group = SLOTS * (1 + call.derivative), 1 if INTERPRETED else n_tiles
+    options: dict[str, Any] = {
+        "POWER": _POWER[call.kind], "DERIVATIVE": call.derivative, "STEP": call.step,
+        "SOURCE_PACKED": call.source_packed, "GRAD_PACKED": call.grad_packed, "GRAD_VECTOR": call.vector,
+        "OUT_PACKED": call.packed, "SIDE": side, "BLOCK": sizes.block, "BLOCK_K": sizes.block_k,
+        "STRIP": min(sizes.block, sizes.strip), "PLANES": planes, "N_TILES": n_tiles, "N_SLOTS": n_slots,
+        "GROUP": group, "num_warps": sizes.warps, "num_stages": sizes.depth, "maxnreg": sizes.registers,
+        "launch_cooperative_grid": not INTERPRETED,
+    }  # fmt: skip
+    resident = 2
+    if not INTERPRETED:
+        blocks = _resident_blocks(call, steps.dtype, options)
+        # On a small GPU a block takes several tiles of a large matrix.
+        group = options["GROUP"] = min(n_tiles, blocks)
+        resident = blocks // group
+    return Plan(steps, options, side, n_tiles, n_slots, planes, group, resident)
 
 
 def matrix_size(matrices: Tensor) -> int:
@@ -99,44 +152,29 @@ def run(
         (B, tiles, 2), empty without a step back.
     """
     batch, D, derivative = len(source), matrix_size(source), cotangent is not None
-    plan = program(n_iter, kind, source.device)
-    planes = 2 if plan.dtype == torch.bfloat16 else PRECISIONS[precision]
-    sizes = shape(D, planes, derivative)
-    side = triton.cdiv(D, sizes.block) * sizes.block
-    n_tiles = (side // sizes.block) * (side // sizes.block + 1) // 2
-    n_slots, packed = SLOTS * (1 + derivative), packed or step is not None
-    group = 1 if INTERPRETED else n_tiles
+    packed, grad_packed = packed or step is not None, cotangent is not None and cotangent.ndim == 2
+    kinds = (derivative, step is not None, source.ndim == 2, grad_packed, vector, packed)
+    fixed = plan(Call(source.device, D, n_iter, kind, precision, *kinds))
+    n_tiles, side = fixed.n_tiles, fixed.side
     if out is None:
         out = source.new_empty((batch, D * (D + 1) // 2) if packed else (batch, D, D))
     moments = source.new_empty((batch, n_tiles, 2) if step and derivative else (0,))
-    options: dict[str, Any] = {
-        "POWER": _POWER[kind], "DERIVATIVE": derivative, "STEP": step is not None,
-        "SOURCE_PACKED": source.ndim == 2, "GRAD_PACKED": cotangent is not None and cotangent.ndim == 2,
-        "GRAD_VECTOR": vector, "OUT_PACKED": packed,
-        "SIDE": side, "BLOCK": sizes.block, "BLOCK_K": sizes.block_k, "STRIP": min(sizes.block, sizes.strip),
-        "PLANES": planes, "N_TILES": n_tiles, "N_SLOTS": n_slots, "GROUP": group,
-        "num_warps": sizes.warps, "num_stages": sizes.depth, "maxnreg": sizes.registers,
-        "launch_cooperative_grid": not INTERPRETED,
-    }  # fmt: skip
     norms = source if cotangent is None else torch.linalg.vector_norm(cotangent.flatten(1), dim=1)
     of_step: tuple[Tensor, ...] = (source,) * 6
     if step is not None:
         d_sigma = source if step.d_sigma is None else step.d_sigma
         of_step = (step.sigma, step.alive, step.rate, step.lam, d_sigma, moments)
-    matrices = (source, source if cotangent is None else cotangent, norms, out, *of_step)
-    single, whole = torch.float32, torch.int32
-    if INTERPRETED:
-        groups = min(batch, 2)
-    else:
-        dtypes = (*(m.dtype for m in matrices), plan.dtype, single, whole, single, whole, single)
-        resident = _resident_groups(source.device, tuple(options.items()), dtypes)
-        groups = triton.cdiv(batch, triton.cdiv(max(1, batch), resident))  # all have as many matrices as any other
-    workspace = torch.empty((groups, n_slots, planes, side, side), dtype=plan.dtype, device=source.device)
-    partials, results = source.new_empty((groups, n_tiles)), source.new_empty((groups, n_tiles, 2, sizes.block**2))
-    counters = torch.zeros(groups, dtype=whole, device=source.device)
+    rounds = triton.cdiv(max(1, batch), fixed.resident)
+    groups = triton.cdiv(batch, rounds)  # each has as many matrices as any other
+    device, tile = source.device, fixed.options["BLOCK"] ** 2
+    workspace = torch.empty((groups, fixed.n_slots, fixed.planes, side, side), dtype=fixed.program.dtype, device=device)
+    partials, results = source.new_empty((groups, n_tiles)), source.new_empty((groups, n_tiles, 2, tile))
+    counters = torch.zeros(groups, dtype=torch.int32, device=device)
     if batch:
-        iterate[(groups * group,)](
-            *matrices, workspace, partials, counters, results, plan.slots, plan.weights, len(plan.slots),
-            batch, D, shift, plan.scale, plan.derivative_scale, **options,
+        steps = fixed.program
+        iterate[(groups * fixed.group,)](
+            source, source if cotangent is None else cotangent, norms, out, *of_step,
+            workspace, partials, counters, results, steps.slots, steps.weights, len(steps.slots),
+            batch, D, shift, steps.scale, steps.derivative_scale, **fixed.options,
         )  # fmt: skip
     return out, moments

@@ -21,7 +21,8 @@ def _result(matrices: Tensor, vectorized: bool) -> Tensor:
 def _newton_schulz(cov: Tensor, n_iter: int, kind: str, precision: str, vectorized: bool) -> Tensor:
     from ..kernels.launch import run
 
-    return run(cov.contiguous(), n_iter, kind, precision, packed=vectorized)[0]
+    with torch.cuda.device_of(cov):
+        return run(cov.contiguous(), n_iter, kind, precision, packed=vectorized)[0]
 
 
 @_newton_schulz.register_fake
@@ -36,7 +37,8 @@ def _newton_schulz_vjp(
     from ..kernels.launch import run
 
     cov, grad = cov.contiguous(), grad.contiguous()
-    return run(cov, n_iter, kind, precision, cotangent=grad, vector=vectorized)[0]
+    with torch.cuda.device_of(cov):
+        return run(cov, n_iter, kind, precision, cotangent=grad, vector=vectorized)[0]
 
 
 @_newton_schulz_vjp.register_fake
@@ -52,7 +54,8 @@ def _isice(
     from ..kernels import isice
 
     settings = isice.Settings(list(betas), n_inverse_iter, power, printed, alpha, precision)
-    return isice.value(cov.contiguous(), lam.contiguous(), eta.contiguous(), settings)
+    with torch.cuda.device_of(cov):
+        return isice.value(cov.contiguous(), lam.contiguous(), eta.contiguous(), settings)
 
 
 @_isice.register_fake
@@ -74,7 +77,8 @@ def _isice_vjp(
 
     settings = isice.Settings(list(betas), n_inverse_iter, power, printed, alpha, precision)
     per_image = lam.contiguous(), eta.contiguous()
-    return isice.vjp(grad.contiguous(), cov.contiguous(), isice.Kept(*kept), *per_image, settings)
+    with torch.cuda.device_of(cov):
+        return isice.vjp(grad.contiguous(), cov.contiguous(), isice.Kept(*kept), *per_image, settings)
 
 
 @_isice_vjp.register_fake
