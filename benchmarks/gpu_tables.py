@@ -1,12 +1,12 @@
 """The tables of docs/gpu.md, from the records that gpu_speed.py, training_step.py and cpu_products.py leave."""
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import RESULTS
+from benchmarks.pages import fill
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "gpu.md"
 NAMES = {"isice": "iSICE", "isqrt_cov": "iSQRT-COV", "precision": "Precision Ω", "isice_mlp": "iSICE+MLP", "gap": "GAP"}
@@ -20,15 +20,8 @@ Row = dict[str, Any]
 
 
 def write_document() -> None:
-    """Replaces the text between the markers ``<!-- name -->`` and ``<!-- /name -->`` of the document."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    for name, table in tables().items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        if not pattern.search(text):
-            raise ValueError(f"gpu_tables: expected the markers <!-- {name} --> in {DOCUMENT.name}, got none.")
-        text = pattern.sub(lambda match, table=table: f"{match[1]}{table}\n{match[2]}", text)
-    DOCUMENT.write_text(text, encoding="utf-8")
-    print(f"wrote {DOCUMENT.name}")
+    """Writes the tables of the page anew."""
+    fill(DOCUMENT, tables())
 
 
 def tables() -> dict[str, str]:

@@ -11,20 +11,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+from benchmarks.measure import RESULTS
+from benchmarks.pages import fill
+
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "graphical_lasso.md"
 MISSING = "—"
 TARGETS = (1e-4, 1e-7, None)
-
-
-def filled(text: str) -> str:
-    """The document with every part between ``<!-- name -->`` and ``<!-- /name -->`` written anew."""
-    for name, table in tables().items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        if begin not in text or end not in text:
-            raise ValueError(f"graphical_lasso: expected the markers <!-- {name} --> in {DOCUMENT.name}, got none.")
-        text = f"{text.split(begin)[0]}{begin}{table}\n{end}{text.split(end)[1]}"
-    return text
 
 
 def tables() -> dict[str, str]:
@@ -95,5 +87,4 @@ def _gpu(record: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(filled(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
-    print(f"wrote {DOCUMENT.name}")
+    fill(DOCUMENT, tables())

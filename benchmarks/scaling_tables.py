@@ -1,11 +1,11 @@
 """The tables of docs/scaling.md, from the records that benchmarks/scaling.py leaves; a missing figure is "—"."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import RESULTS
+from benchmarks.pages import fill
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "scaling.md"
 GRADIENT_BYTES = 4  # gradients are float32 whatever the autocast dtype
@@ -19,15 +19,8 @@ BANDWIDTH = {"node": 150e9, "network": 25e9}
 
 
 def write_document() -> None:
-    """Replaces the text between the markers ``<!-- name -->`` and ``<!-- /name -->`` of the document."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    for name, table in tables().items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        if not pattern.search(text):
-            raise ValueError(f"scaling: expected the markers <!-- {name} --> in {DOCUMENT.name}, got none.")
-        text = pattern.sub(lambda match, table=table: f"{match[1]}{table}\n{match[2]}", text)
-    DOCUMENT.write_text(text, encoding="utf-8")
-    print(f"wrote {DOCUMENT.name}")
+    """Writes the tables of the page anew."""
+    fill(DOCUMENT, tables())
 
 
 def tables() -> dict[str, str]:
