@@ -136,7 +136,9 @@ def test_train_one_and_report_it(tmp_path):
     (tmp_path / "report.md").unlink()
     assert "covariance" in invoke("report", str(tmp_path))
     assert (tmp_path / "report.md").is_file()
-    assert "heat maps" not in invoke("train", "--pooling", "covariance", "--out", str(tmp_path), *QUICK), "has them now"
+    again = " ".join(invoke("train", "--pooling", "covariance", "--out", str(tmp_path), *QUICK).split())
+    assert "is finished, nothing is trained again" in again
+    assert "heat maps" not in again, "has them now"
 
 
 def test_train_takes_what_is_not_said_from_the_recipe(tmp_path):

@@ -45,11 +45,15 @@ def train(
     from ..config import config_hash
     from ..train import train_run
     from ..train.launch import is_main_process
+    from ..train.resume import find_start
 
     config = _config(model, pooling, data, _recipe(recipe, out, resume), settings or [])
     name = f"{parse_spec(config.model.pooling)[0]}-{config_hash(config)}"
     folder = out or Path("runs") / "train" / name
-    train_run(config, folder, resume={None: "auto", True: "must", False: "never"}[resume])
+    mode = {None: "auto", True: "must", False: "never"}[resume]
+    if is_main_process() and find_start(folder, config, mode).finished is not None:
+        tell(f"{folder} is finished, nothing is trained again; --no-resume starts anew")
+    train_run(config, folder, resume=mode)
     if is_main_process():
         from .experiments import show_report
 
