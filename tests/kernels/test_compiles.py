@@ -1,0 +1,60 @@
+"""The kernels compile for a GPU, on machines that have none."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton")
+
+# A process of its own: here, without a GPU, Triton interprets.
+SCRIPT = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from isice.kernels import ends, launch
+from isice.kernels.newton_schulz import iterate
+
+DTYPES = {"alive_parts": "*i8", "workspace": "*fp16", "counters": "*i32", "slots": "*i32"}
+DTYPES |= dict.fromkeys(("n_stages", "batch", "D"), "i32")
+DTYPES |= dict.fromkeys(("shift", "scale", "derivative_scale", "power"), "fp32")
+ALIGNED = ("workspace", "partials", "counters", "results", "slots", "weights")
+
+
+def shared(kernel, warps, stages, **constants):
+    names = kernel.arg_names
+    signature = {name: "constexpr" if name in constants else DTYPES.get(name, "*fp32") for name in names}
+    values = {(names.index(name),): value for name, value in constants.items()}
+    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in ALIGNED if name in names}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=values, attrs=aligned)
+    options = {"num_warps": warps, "num_stages": stages, "launch_cooperative_grid": kernel is iterate}
+    compiled = triton.compile(source, target=GPUTarget("cuda", CAPABILITY, 32), options=options)
+    assert len(compiled.asm["cubin"]) > 0
+    return compiled.metadata.shared
+
+
+for derivative, planes in ((False, 1), (True, 2)):
+    block, block_k, warps, depth, strip, _ = launch.shape(256, planes, derivative)
+    used = shared(
+        iterate, warps, depth, POWER=-1.0, DERIVATIVE=derivative, STEP=True, SOURCE_PACKED=True, GRAD_PACKED=derivative,
+        GRAD_VECTOR=False, OUT_PACKED=True, SIDE=256, BLOCK=block, BLOCK_K=block_k, STRIP=strip, PLANES=planes,
+        N_TILES=10, N_SLOTS=10, GROUP=10,
+    )
+    assert used <= 99 * 1024, used  # what a block may have on the GPUs with the least
+shared(ends._normalize, 4, 3, SPAN=256, ROWS=16, COLUMNS=64)
+shared(ends._divide, 4, 3, SPAN=256, CHUNK=2048)
+shared(ends._spread, 8, 3, SPAN=256, CHUNK=2048)
+shared(ends._gather, 8, 3, SPAN=256, ROWS=64, COLUMNS=64, CHUNK=2048)
+"""
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+def test_the_kernels_compile(capability, tmp_path):
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path / "cache")
+    script = tmp_path / "compile.py"  # Triton reads the source of what it compiles
+    script.write_text(f"CAPABILITY = {capability}\n{SCRIPT}", encoding="utf-8")
+    result = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-2000:]
