@@ -8,19 +8,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .tiles import load_tile, place, place_on_diagonal, store_tile
+from .tiles import load_tile, place, place_on_diagonal, store_tile, trace_of
 
-# As in ops/_trace.py: a matrix with less variance counts as zero.
-_NO_VARIANCE: tl.constexpr = tl.constexpr(1e-14)
 _ROWS, _COLUMNS, _CHUNK = 16, 64, 2048
-
-
-@triton.jit
-def _trace(matrix, D, PACKED: tl.constexpr, SPAN: tl.constexpr):
-    index = tl.arange(0, SPAN)
-    total = tl.sum(tl.load(matrix + place_on_diagonal(index, D, PACKED), mask=index < D, other=0.0))
-    alive = tl.where(total > _NO_VARIANCE, 1.0, 0.0)
-    return tl.where(alive > 0, total, 1.0), alive
 
 
 @triton.jit
@@ -33,7 +23,7 @@ def _normalize(cov, sigma, scales, D, SPAN: tl.constexpr, ROWS: tl.constexpr, CO
     image, block = tl.program_id(1).to(tl.int64), tl.program_id(0)
     cov += image * D * D
     sigma += image * (D * (D + 1) // 2)
-    trace, alive = _trace(cov, D, False, SPAN)
+    trace, alive = trace_of(cov, D, 0.0, False, SPAN)
     tl.store(scales + 2 * image, trace)
     tl.store(scales + 2 * image + 1, alive)
     rows = block * ROWS + tl.arange(0, ROWS)
@@ -47,7 +37,7 @@ def _normalize(cov, sigma, scales, D, SPAN: tl.constexpr, ROWS: tl.constexpr, CO
 @triton.jit
 def _divide(s, out, totals, power, D, SPAN: tl.constexpr, CHUNK: tl.constexpr):
     image, size = tl.program_id(1).to(tl.int64), D * (D + 1) // 2
-    trace, alive = _trace(s + image * size, D, True, SPAN)
+    trace, alive = trace_of(s + image * size, D, 0.0, True, SPAN)
     tl.store(totals + 2 * image, trace)
     tl.store(totals + 2 * image + 1, alive)
     index = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)

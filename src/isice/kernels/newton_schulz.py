@@ -12,13 +12,11 @@ import triton.language as tl
 
 from .program import R, T
 from .sparse_step import part_cotangents, sparse_step
-from .stage import D_SLOT, products, symmetric
-from .tiles import load_tile, place_on_diagonal, store_tile, store_value, tile_corner
+from .stage import D_SLOT, stage
+from .tiles import load_tile, place_on_diagonal, store_tile, store_value, tile_corner, trace_of
 
 # A direction enters the iteration with this norm: then its growth fits the range of float16, and so do small entries.
 _DIRECTION_NORM: tl.constexpr = tl.constexpr(8.0)
-# As in ops/_trace.py: a matrix with less variance counts as zero.
-_NO_VARIANCE: tl.constexpr = tl.constexpr(1e-14)
 _T: tl.constexpr = tl.constexpr(T)
 _FACTOR: tl.constexpr = tl.constexpr(R + 1)
 
@@ -35,13 +33,22 @@ def _wait_for_group(counter, target, GROUP: tl.constexpr):
 
 
 @triton.jit
-def _trace(matrix, D, shift, PACKED: tl.constexpr, SIDE: tl.constexpr):
-    """The trace of a shifted matrix, or one where there is no variance; and 1 where the trace counts."""
-    index = tl.arange(0, triton.next_power_of_2(SIDE))
-    diagonal = tl.load(matrix + place_on_diagonal(index, D, PACKED), mask=index < D, other=0.0)
-    total = tl.sum(diagonal) + D * shift
-    alive = tl.where(total > _NO_VARIANCE, 1.0, 0.0)
-    return tl.where(alive > 0, total, 1.0), alive
+def _power(trace, POWER: tl.constexpr):
+    """The power of the trace that the result is multiplied by."""
+    back = 1.0 / trace
+    if POWER == 0.5:
+        back = tl.sqrt(trace)
+    elif POWER == -0.5:
+        back = 1.0 / tl.sqrt(trace)
+    return back
+
+
+@triton.jit
+def _add_to_diagonal(matrix, value, first_row, D, PACKED: tl.constexpr, BLOCK: tl.constexpr):
+    """Adds a number to a part of the diagonal."""
+    rows = first_row + tl.arange(0, BLOCK)
+    spots = matrix + place_on_diagonal(rows, D, PACKED)
+    tl.store(spots, tl.load(spots, mask=rows < D, other=0.0) + value, mask=rows < D)
 
 
 @triton.jit
@@ -127,6 +134,37 @@ def _leave_slope(
     return along, d_rate, d_lam
 
 
+@triton.jit
+def _leave(
+    tile, result, matrix, grad, sigma, alive_parts, d_sigma, rate, lam, trace, alive, back, from_norm,
+    first_row, first_column, D, shift,
+    POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr, SOURCE_PACKED: tl.constexpr,
+    GRAD_PACKED: tl.constexpr, GRAD_VECTOR: tl.constexpr, OUT_PACKED: tl.constexpr,
+    BLOCK: tl.constexpr, STRIP: tl.constexpr,
+):  # fmt: skip
+    """Stores a finished tile, strip by strip; returns the sums of :func:`_leave_slope`."""
+    columns = first_column + tl.arange(0, BLOCK)
+    along, d_rate, d_lam = 0.0, 0.0, 0.0
+    for strip in range(0, BLOCK, STRIP):
+        lines = strip + tl.arange(0, STRIP)
+        within = lines[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+        value = tl.load(tile + within)
+        if DERIVATIVE:
+            slope = tl.load(tile + BLOCK * BLOCK + within) * from_norm
+            sums = _leave_slope(
+                value, slope, result, matrix, grad, sigma, alive_parts, d_sigma,
+                rate, lam, trace, alive, back, first_row + lines, columns, D, shift,
+                POWER, STEP, SOURCE_PACKED, GRAD_PACKED, GRAD_VECTOR, OUT_PACKED,
+            )  # fmt: skip
+            along, d_rate, d_lam = along + sums[0], d_rate + sums[1], d_lam + sums[2]
+        else:
+            _leave_value(
+                back * value, result, matrix, sigma, alive_parts, rate, lam, first_row + lines, columns, D,
+                STEP, OUT_PACKED,
+            )  # fmt: skip
+    return along, d_rate, d_lam
+
+
 _MATRICES = ["source", "cotangent", "norms", "out", "sigma", "alive_parts", "rates", "lams", "d_sigma", "moments"]
 
 
@@ -149,7 +187,6 @@ def iterate(
     partials += group * N_TILES
     counters += group
     results += group * (2 * N_TILES * BLOCK * BLOCK)
-    whole = tl.arange(0, BLOCK)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     packed_size = D * (D + 1) // 2
     arrivals = 0
     for image in range(group, batch, n_groups):
@@ -166,7 +203,7 @@ def iterate(
             if STEP:
                 norm *= 2 * tl.abs(rate)
             to_norm = tl.where(norm > 0, _DIRECTION_NORM / norm, 0.0)
-        trace, alive = _trace(matrix, D, shift, SOURCE_PACKED, SIDE)
+        trace, alive = trace_of(matrix, D, shift, SOURCE_PACKED, triton.next_power_of_2(SIDE))
 
         for tile in range(rank, N_TILES, GROUP):
             first_row, first_column, diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
@@ -189,50 +226,21 @@ def iterate(
             for tile in range(rank, N_TILES, GROUP):
                 first_row, first_column, diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
                 rows, columns = first_row + tl.arange(0, BLOCK), first_column + tl.arange(0, BLOCK)
-                total, d_total = products(
-                    workspace, left, right, ratio, rows, columns, SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE
-                )
-                eye = tl.where(rows[:, None] == columns[None, :], gamma, 0.0)
-                value = symmetric(alpha * total + eye, diagonal)
-                if index < n_stages - 1:
-                    store_value(workspace, into, value, rows, columns, diagonal, SIDE, PLANES)
-                else:
-                    tl.store(results + 2 * tile * BLOCK * BLOCK + whole, value)
-                if DERIVATIVE:
-                    slope = symmetric(alpha * d_total, diagonal)
-                    if index < n_stages - 1:
-                        store_value(workspace, into + D_SLOT, slope, rows, columns, diagonal, SIDE, PLANES)
-                    else:
-                        tl.store(results + (2 * tile + 1) * BLOCK * BLOCK + whole, slope)
+                stage(
+                    workspace, results + 2 * tile * BLOCK * BLOCK, left, right, into, index == n_stages - 1,
+                    alpha, ratio, gamma, rows, columns, diagonal, SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE,
+                )  # fmt: skip
 
         tl.debug_barrier()
-        back = 1.0 / trace
-        if POWER == 0.5:
-            back = tl.sqrt(trace)
-        elif POWER == -0.5:
-            back = 1.0 / tl.sqrt(trace)
+        back = _power(trace, POWER)
         for tile in range(rank, N_TILES, GROUP):
             first_row, first_column, diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
-            columns = first_column + tl.arange(0, BLOCK)
-            along, d_rate, d_lam = 0.0, 0.0, 0.0
-            for strip in range(0, BLOCK, STRIP):
-                lines = strip + tl.arange(0, STRIP)
-                within = lines[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-                value = tl.load(results + 2 * tile * BLOCK * BLOCK + within)
-                if DERIVATIVE:
-                    slope = tl.load(results + (2 * tile + 1) * BLOCK * BLOCK + within)
-                    slope *= norm / (_DIRECTION_NORM * derivative_scale)
-                    sums = _leave_slope(
-                        value, slope, result, matrix, grad, sigma + packed, alive_parts + packed, d_sigma + packed,
-                        rate, lam, trace, alive, back, first_row + lines, columns, D, shift,
-                        POWER, STEP, SOURCE_PACKED, GRAD_PACKED, GRAD_VECTOR, OUT_PACKED,
-                    )  # fmt: skip
-                    along, d_rate, d_lam = along + sums[0], d_rate + sums[1], d_lam + sums[2]
-                else:
-                    _leave_value(
-                        back * value, result, matrix, sigma + packed, alive_parts + packed, rate, lam,
-                        first_row + lines, columns, D, STEP, OUT_PACKED,
-                    )  # fmt: skip
+            along, d_rate, d_lam = _leave(
+                results + 2 * tile * BLOCK * BLOCK, result, matrix, grad,
+                sigma + packed, alive_parts + packed, d_sigma + packed, rate, lam, trace, alive, back,
+                norm / (_DIRECTION_NORM * derivative_scale), first_row, first_column, D, shift,
+                POWER, DERIVATIVE, STEP, SOURCE_PACKED, GRAD_PACKED, GRAD_VECTOR, OUT_PACKED, BLOCK, STRIP,
+            )  # fmt: skip
             if DERIVATIVE:
                 twice = tl.where(diagonal, 1.0, 2.0)
                 tl.store(partials + tile, twice * along)
@@ -248,7 +256,4 @@ def iterate(
             for tile in range(rank, N_TILES, GROUP):
                 first_row, _, diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
                 if diagonal:
-                    rows = first_row + tl.arange(0, BLOCK)
-                    spots = result + place_on_diagonal(rows, D, OUT_PACKED)
-                    before = tl.load(spots, mask=rows < D, other=0.0)
-                    tl.store(spots, before + alive * along * back / trace, mask=rows < D)
+                    _add_to_diagonal(result, alive * along * back / trace, first_row, D, OUT_PACKED, BLOCK)

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .program import SLOTS
-from .tiles import load_planes, load_value
+from .tiles import load_planes, load_value, store_value
 
 # The derivative of the matrix in a slot lies this many slots further on.
 D_SLOT: tl.constexpr = tl.constexpr(SLOTS)
@@ -54,3 +54,25 @@ def symmetric(value, diagonal):
     if diagonal:
         value = 0.5 * (value + tl.trans(value))
     return value
+
+
+@triton.jit
+def stage(
+    workspace, result, left, right, out, last, alpha, ratio, gamma, rows, columns, diagonal,
+    SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr, DERIVATIVE: tl.constexpr,
+):  # fmt: skip
+    """Stores a tile of α(LC + ratio·L) + γI and its derivative: in a slot, or after the last product in ``result``."""
+    total, d_total = products(workspace, left, right, ratio, rows, columns, SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE)
+    whole = tl.arange(0, BLOCK)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+    eye = tl.where(rows[:, None] == columns[None, :], gamma, 0.0)
+    value = symmetric(alpha * total + eye, diagonal)
+    if last:
+        tl.store(result + whole, value)
+    else:
+        store_value(workspace, out, value, rows, columns, diagonal, SIDE, PLANES)
+    if DERIVATIVE:
+        slope = symmetric(alpha * d_total, diagonal)
+        if last:
+            tl.store(result + BLOCK * BLOCK + whole, slope)
+        else:
+            store_value(workspace, out + D_SLOT, slope, rows, columns, diagonal, SIDE, PLANES)

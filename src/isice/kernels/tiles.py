@@ -8,6 +8,9 @@ While an iteration runs, its matrices live in the slots of a workspace, padded t
 import triton
 import triton.language as tl
 
+# As in ops/_trace.py: a matrix with less variance counts as zero.
+_NO_VARIANCE: tl.constexpr = tl.constexpr(1e-14)
+
 
 @triton.jit
 def place(rows, columns, D, PACKED: tl.constexpr):
@@ -24,6 +27,16 @@ def place_on_diagonal(index, D, PACKED: tl.constexpr):
     if PACKED:
         return index * D - index * (index + 1) // 2 + index
     return index * (D + 1)
+
+
+@triton.jit
+def trace_of(matrix, D, shift, PACKED: tl.constexpr, SPAN: tl.constexpr):
+    """The trace of a shifted matrix, or one where there is no variance; and 1 where the trace counts."""
+    index = tl.arange(0, SPAN)
+    diagonal = tl.load(matrix + place_on_diagonal(index, D, PACKED), mask=index < D, other=0.0)
+    total = tl.sum(diagonal) + D * shift
+    alive = tl.where(total > _NO_VARIANCE, 1.0, 0.0)
+    return tl.where(alive > 0, total, 1.0), alive
 
 
 @triton.jit
