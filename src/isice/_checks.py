@@ -73,7 +73,10 @@ def check_symmetric(who: str, matrix: Any) -> None:
     check_square(who, matrix)
     if torch.compiler.is_compiling() or type(matrix) is not torch.Tensor or matrix.device.type != "cpu":
         return
-    asymmetry = (matrix[..., 0, :] - matrix[..., :, 0]).detach().abs()
+    row, column = matrix[..., 0, :], matrix[..., :, 0]
+    if torch.equal(row, column):
+        return
+    asymmetry = (row - column).detach().abs()
     largest = matrix.detach().diagonal(dim1=-2, dim2=-1).abs().amax(-1, keepdim=True)
     if (asymmetry > 1e-3 * largest).any():
         raise ValueError(

@@ -72,6 +72,19 @@ def test_a_strong_penalty_makes_exact_zeros(make_cov):
     assert (strong > weak + 0.3).all()
 
 
+def test_the_same_without_gradients_and_in_parts(make_cov, monkeypatch):
+    cov = make_cov(5, 6).requires_grad_()
+    value = F.isice(cov)
+    gradient = torch.autograd.grad(value.square().sum(), cov)[0]
+    with torch.no_grad():
+        assert torch.equal(F.isice(cov), value)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 1)
+    monkeypatch.setattr("isice.ops.isice._CACHED_FLOATS", 2 * 6 * 6)
+    in_parts = F.isice(cov)
+    torch.testing.assert_close(in_parts, value, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(torch.autograd.grad(in_parts.square().sum(), cov)[0], gradient, rtol=1e-10, atol=1e-10)
+
+
 def test_leading_dimensions_and_per_image_values(make_cov, generator):
     cov, lam = make_cov(2, 3, 5), torch.rand(2, 3, generator=generator, dtype=torch.float64)
     value = F.isice(cov, sparsity=lam)

@@ -8,31 +8,30 @@ from ._trace import inner
 
 def update(s: Tensor, gradient: Tensor, rate: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
     """The new S⁺ and S⁻ for G = ∇₁ − Σ', the rate ηβ and λ."""
-    positive = torch.relu(s)
-    lowered = positive - rate * lam
-    plus = torch.addcmul(lowered, rate, gradient).relu_()
-    minus = torch.addcmul(lowered - s, rate, gradient, value=-1).relu_()  # relu(−s) = relu(s) − s
-    return plus, minus
+    plus = torch.relu(s) - rate * lam
+    minus = plus - s  # relu(−s) = relu(s) − s
+    return plus.addcmul_(rate, gradient).relu_(), minus.addcmul_(rate, gradient, value=-1).relu_()
 
 
 def sparse_step(s: Tensor, nabla: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor) -> Tensor:
     """The next S, for matrices (B, D, D) and per-image values (B, 1, 1)."""
     plus, minus = update(s, nabla - sigma, rate, lam)
-    return plus - minus
+    return plus.sub_(minus)
 
 
 def sparse_step_vjp(
-    s: Tensor, nabla: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor, grad: Tensor
+    s: Tensor, nabla: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor, grad: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Cotangents of S, G, ηβ and λ for the cotangent ``grad`` of the next S."""
+    """Cotangents of S, G, ηβ and λ for the cotangent ``grad`` of the next S; zeros for ηβ and λ unless ``learned``."""
     gradient = nabla - sigma
     plus, minus = update(s, gradient, rate, lam)
     d_plus, d_minus = _where_positive(grad, plus), _where_positive(grad, minus)
     d_s = _where_positive(d_plus, s).add_(_where_positive(d_minus, -s))
-    difference = (d_minus - d_plus).sum(dim=(-2, -1), keepdim=True)
-    d_gradient = d_plus.add_(d_minus)
-    d_rate = inner(d_gradient, gradient) + lam * difference
-    return d_s, d_gradient.mul_(rate), d_rate, rate * difference
+    d_rate = d_lam = torch.zeros_like(rate)
+    if learned:
+        difference = (d_minus - d_plus).sum(dim=(-2, -1), keepdim=True)
+        d_rate, d_lam = inner(d_plus + d_minus, gradient) + lam * difference, rate * difference
+    return d_s, d_plus.add_(d_minus).mul_(rate), d_rate, d_lam
 
 
 def _where_positive(value: Tensor, condition: Tensor) -> Tensor:

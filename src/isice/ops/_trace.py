@@ -14,20 +14,21 @@ class TraceNormalized(NamedTuple):
 
     matrix: Tensor  # (B, D, D), trace one
     scale: Tensor  # (B, 1, 1), the trace, or one where there is no variance
-    alive: Tensor  # (B, 1, 1), 1 where the trace counts, else 0
+    alive: Tensor  # (B, 1, 1), whether the trace counts
 
 
 def trace(matrix: Tensor) -> Tensor:
     """The traces (..., 1, 1) of (..., D, D)."""
-    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True).unsqueeze(-1)
 
 
 def add_diagonal_(matrix: Tensor, value: Tensor | float) -> Tensor:
-    """Adds ``value·I``, a number or per-matrix values (..., 1, 1), in place where possible; use what it returns."""
+    """Adds ``value·I``, one number or per-matrix values (..., 1, 1), in place where possible; use what it returns."""
     if torch.compiler.is_exporting():
         # A graph to be exported has no in-place diagonal, and ONNX no operation for it; the numbers are the same.
         return matrix + value * torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    matrix.diagonal(dim1=-2, dim2=-1).add_(value.squeeze(-1) if isinstance(value, Tensor) else value)
+    per_matrix = isinstance(value, Tensor) and value.ndim
+    matrix.diagonal(dim1=-2, dim2=-1).add_(value.squeeze(-1) if per_matrix else value)
     return matrix
 
 
@@ -41,17 +42,22 @@ def inner(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(dim=(-2, -1), keepdim=True)
 
 
+def trace_scale(matrix: Tensor, shift: float = 0.0) -> tuple[Tensor, Tensor]:
+    """The trace (..., 1, 1) of A + ``shift``·I, or one where there is no variance; and whether it counts."""
+    total = trace(matrix) + shift * matrix.shape[-1]
+    alive = total > NO_VARIANCE
+    return torch.where(alive, total, 1.0), alive
+
+
 def normalize_trace(matrix: Tensor, shift: float = 0.0) -> TraceNormalized:
     """Divides A + ``shift``·I by its trace; a matrix without variance (trace ≤ 1e-14) becomes I/D instead of NaN."""
-    size = matrix.shape[-1]
-    total = trace(matrix) + shift * size
-    alive = total > NO_VARIANCE
-    scale = torch.where(alive, total, 1.0)
-    alive = alive.to(matrix.dtype)
-    return TraceNormalized(add_diagonal_(matrix / scale, (1 - alive) / size + shift / scale), scale, alive)
+    scale, alive = trace_scale(matrix, shift)
+    inverse = scale.reciprocal()
+    on_diagonal = torch.where(alive, shift * inverse, shift + 1 / matrix.shape[-1])
+    return TraceNormalized(add_diagonal_(matrix * inverse, on_diagonal), scale, alive)
 
 
 def normalize_trace_vjp(normalized: TraceNormalized, grad: Tensor) -> Tensor:
     """The cotangent of the input of :func:`normalize_trace` for the cotangent ``grad`` of its matrix."""
-    along_trace = inner(grad, normalized.matrix) * normalized.alive
-    return add_diagonal(grad, -along_trace) / normalized.scale
+    along_trace = inner(grad, normalized.matrix) * normalized.alive / normalized.scale
+    return add_diagonal_(grad / normalized.scale, -along_trace)

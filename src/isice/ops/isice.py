@@ -6,7 +6,8 @@ S⁺ ← relu(S⁺ + ηβ(G − λ)), S⁻ ← relu(S⁻ − ηβ(G + λ)), S �
 For N ≥ 2 the last step has β = 0 and changes nothing; it is left out.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import MutableSequence, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -18,7 +19,8 @@ from ._dispatch import Backend, use_kernels
 from ._fused import FusedISICE
 from ._precision import full_precision
 from ._sparse_step import sparse_step, sparse_step_vjp
-from ._trace import add_diagonal, inner, normalize_trace, normalize_trace_vjp
+from ._symmetric import plus_transpose, symmetric
+from ._trace import add_diagonal_, inner, normalize_trace, normalize_trace_vjp, trace_scale
 from .newton_schulz import newton_schulz_reference, newton_schulz_value, newton_schulz_vjp
 from .vectorize import unvectorize, vectorize
 
@@ -89,8 +91,8 @@ def isice_reference(
 
 def _output(s: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor]:
     """S/tr(S)^power, with the trace and where it counts."""
-    _, total, alive = normalize_trace(s)
-    return (s + s.mT).mul_(0.5 / total**power), total, alive
+    total, alive = trace_scale(s)
+    return plus_transpose(s).mul_(0.5 / total**power), total, alive
 
 
 def _parts(cov: Tensor) -> list[slice]:
@@ -101,20 +103,30 @@ def _parts(cov: Tensor) -> list[slice]:
     return [slice(begin, begin + length) for begin in range(0, max(1, len(cov)), length)]
 
 
-def _join(parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    return parts[0] if len(parts) == 1 else tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
+def _join(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(tuple(parts))
 
 
-def _isice_value(cov: Tensor, sparsity: Tensor, step_size: Tensor, options: ISICEOptions) -> tuple[Tensor, ...]:
-    """The output, S₀ and the ∇₁ of each step."""
+def _isice_part(
+    cov: Tensor, sparsity: Tensor, step_size: Tensor, options: ISICEOptions, kept: MutableSequence[Tensor]
+) -> Tensor:
     sigma = normalize_trace(cov).matrix
-    s = first = _inverse(sigma, options)
-    inverses = []
+    s = _inverse(sigma, options)
+    kept.append(s)
     for i, beta in enumerate(decay(options.n_iter)):
         nabla = s if i == 0 and options.first_gradient == "printed" else _inverse(s, options)
-        inverses.append(nabla)
+        kept.append(nabla)
         s = sparse_step(s, nabla, sigma, step_size * beta, sparsity)
-    return _output(s, OUTPUT_POWER[options.normalize])[0], first, *inverses
+    return _output(s, OUTPUT_POWER[options.normalize])[0]
+
+
+def _isice_value(
+    cov: Tensor, sparsity: Tensor, step_size: Tensor, options: ISICEOptions, kept: list[Tensor] | None = None
+) -> Tensor:
+    """The output for (B, D, D); S₀ and the ∇₁ of each step, part by part of the batch, are appended to ``kept``."""
+    # A deque without room forgets what it is given, so that the memory is used again at once.
+    keep: MutableSequence[Tensor] = deque(maxlen=0) if kept is None else kept
+    return _join([_isice_part(cov[p], sparsity[p], step_size[p], options, keep) for p in _parts(cov)])
 
 
 class _ISICE(torch.autograd.Function):
@@ -122,24 +134,22 @@ class _ISICE(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, cov: Tensor, sparsity: Tensor, step_size: Tensor, options: ISICEOptions) -> Tensor:
-        parts = [_isice_value(cov[p], sparsity[p], step_size[p], options) for p in _parts(cov)]
-        out, *kept = _join(parts)
-        ctx.options = options
+        kept: list[Tensor] = []
+        out = _isice_value(cov, sparsity, step_size, options, kept)
+        ctx.options, ctx.parts = options, _parts(cov)
         ctx.save_for_backward(cov, sparsity, step_size, *kept)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        cov, sparsity, step_size, *kept = ctx.saved_tensors
+        cov, lam, eta, *kept = ctx.saved_tensors
+        n_kept, learned, cotangents = len(kept) // len(ctx.parts), any(ctx.needs_input_grad[1:3]), []
         with torch.no_grad(), torch.autocast(cov.device.type, enabled=False):
-            parts = [
-                _isice_vjp(
-                    cov[p], sparsity[p], step_size[p], kept[0][p], [n[p] for n in kept[1:]], grads[0][p], ctx.options
-                )
-                for p in _parts(cov)
-            ]
-            result = _join(parts)
-        return (*first_derivative_only("isice", (grads[0], cov, sparsity, step_size), result), None)
+            for i, p in enumerate(ctx.parts):
+                of_part = kept[i * n_kept : (i + 1) * n_kept]
+                cotangents.append(_isice_vjp(cov[p], lam[p], eta[p], of_part, grads[0][p], ctx.options, learned))
+            result = tuple(_join(parts) for parts in zip(*cotangents, strict=True))
+        return (*first_derivative_only("isice", (grads[0], cov, lam, eta), result), None)
 
 
 def _inverse(s: Tensor, options: ISICEOptions) -> Tensor:
@@ -152,26 +162,29 @@ def _inverse_vjp(s: Tensor, out: Tensor, grad: Tensor, options: ISICEOptions) ->
 
 
 def _isice_vjp(
-    cov: Tensor, lam: Tensor, eta: Tensor, first: Tensor, inverses: list[Tensor], grad: Tensor, options: ISICEOptions
+    cov: Tensor, lam: Tensor, eta: Tensor, kept: list[Tensor], grad: Tensor, options: ISICEOptions, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Cotangents of Σ, λ and η, from S₀ and the ∇₁ of each step."""
+    """Cotangents of Σ, λ and η, from S₀ and the ∇₁ of each step; zeros for λ and η unless they are ``learned``."""
+    first, *inverses = kept
     normalized = normalize_trace(cov)
     sigma, betas, power = normalized.matrix, decay(options.n_iter), OUTPUT_POWER[options.normalize]
     precisions = [first]
     for beta, nabla in zip(betas, inverses, strict=True):
         precisions.append(sparse_step(precisions[-1], nabla, sigma, eta * beta, lam))
-    grad = 0.5 * (grad + grad.mT)
+    grad = symmetric(grad)
     out, total, alive = _output(precisions.pop(), power)
-    d_s = add_diagonal(grad / total**power, -power * inner(grad, out) * alive / total)
+    d_s = add_diagonal_(grad / total**power, -power * inner(grad, out) * alive / total)
     d_sigma, d_lam, d_eta = torch.zeros_like(cov), torch.zeros_like(lam), torch.zeros_like(eta)
     for i in reversed(range(len(betas))):
         before, nabla = precisions.pop(), inverses[i]
-        d_s, d_gradient, d_rate, d_step_lam = sparse_step_vjp(before, nabla, sigma, eta * betas[i], lam, d_s)
-        d_eta, d_lam, d_sigma = d_eta + d_rate * betas[i], d_lam + d_step_lam, d_sigma - d_gradient
+        d_s, d_gradient, d_rate, d_step_lam = sparse_step_vjp(before, nabla, sigma, eta * betas[i], lam, d_s, learned)
+        if learned:
+            d_eta, d_lam = d_eta + d_rate * betas[i], d_lam + d_step_lam
+        d_sigma.sub_(d_gradient)
         printed = i == 0 and options.first_gradient == "printed"
-        d_s = d_s + (d_gradient if printed else _inverse_vjp(before, nabla, d_gradient, options))
-    d_sigma = d_sigma + _inverse_vjp(sigma, first, d_s, options)
-    return normalize_trace_vjp(normalized, 0.5 * (d_sigma + d_sigma.mT)), d_lam, d_eta
+        d_s.add_(d_gradient if printed else _inverse_vjp(before, nabla, d_gradient, options))
+    d_sigma.add_(_inverse_vjp(sigma, first, d_s, options))
+    return normalize_trace_vjp(normalized, symmetric(d_sigma)), d_lam, d_eta
 
 
 def _per_image(name: str, value: float | Tensor, cov: Tensor) -> Tensor:
@@ -243,5 +256,6 @@ def isice(
         vector = FusedISICE.apply(matrices, lam.flatten(), eta.flatten(), settings)
         vector = vector.reshape(*cov.shape[:-2], vector.shape[-1])
         return vector if vectorized else unvectorize(vector)
-    out = _ISICE.apply(matrices.contiguous(), lam, eta, options).reshape(cov.shape)
+    compute = _ISICE.apply if torch.is_grad_enabled() else _isice_value
+    out = compute(matrices.contiguous(), lam, eta, options).reshape(cov.shape)
     return vectorize(out) if vectorized else out

@@ -17,11 +17,14 @@ from .._checks import check_int, check_symmetric
 from ._dispatch import Backend, use_kernels
 from ._fused import FusedNewtonSchulz
 from ._precision import full_precision
-from ._trace import add_diagonal, add_diagonal_, inner, normalize_trace
+from ._symmetric import plus_transpose, symmetric
+from ._trace import add_diagonal_, normalize_trace
 from .vectorize import unvectorize, vectorize
 
 Kind = Literal["sqrt", "inverse_sqrt", "inverse"]
 _TRACE_POWER: dict[str, float] = {"sqrt": 0.5, "inverse_sqrt": -0.5, "inverse": -1.0}
+# The same powers as functions, which are faster than pow.
+_TRACE_FACTOR = {"sqrt": torch.sqrt, "inverse_sqrt": torch.rsqrt, "inverse": torch.reciprocal}
 
 
 def newton_schulz_reference(cov: Tensor, n_iter: int, kind: Kind) -> Tensor:
@@ -41,21 +44,20 @@ def _half_step(t: Tensor) -> Tensor:
     return add_diagonal_(-0.5 * t, 1.5)
 
 
-def _full_step(t: Tensor) -> Tensor:
-    """P² = (3I − T)²/4 = 9/4 I − 3/2 T + T²/4: one product, more accurate than that of P with itself."""
-    return add_diagonal_(torch.baddbmm(t, t, t, beta=-1.5, alpha=0.25), 2.25)
+def _full_step(t: Tensor, nine_quarters: Tensor) -> Tensor:
+    """P² = (3I − T)²/4 = 9/4 I − 3/2 T + T²/4: one product, more accurate than that of P with itself.
 
-
-def _symmetric(matrix: Tensor) -> Tensor:
-    return (matrix + matrix.mT).mul_(0.5)
+    9/4 comes as a tensor, made once for all steps: PyTorch takes longer to turn a number into one than to add it.
+    """
+    return add_diagonal_(torch.baddbmm(t, t, t, beta=-1.5, alpha=0.25), nine_quarters)
 
 
 def factor_product(t: Tensor, n_iter: int, kind: Kind) -> Tensor:
     """The product of the factors for trace-one matrices (B, D, D): 3n − 2 matrix products for the inverse."""
-    result = t
+    result, nine_quarters = t, t.new_full((), 2.25)
     for step in range(n_iter):
         first, last = step == 0, step == n_iter - 1
-        square = t if last and kind != "inverse" else _full_step(t)
+        square = t if last and kind != "inverse" else _full_step(t, nine_quarters)
         factor = square if kind == "inverse" else _half_step(t)
         result = factor if first and kind != "sqrt" else torch.bmm(result, factor)
         if not last:
@@ -68,13 +70,13 @@ def factor_product_derivative(t: Tensor, dt: Tensor, n_iter: int, kind: Kind) ->
 
     dP² = ¼(U + Uᵀ) with U = T dT − 3 dT, and dP = −½ dT; the scalars are left to the products that use them.
     """
-    result, d_result = t, dt
+    result, d_result, nine_quarters = t, dt, t.new_full((), 2.25)
     for step in range(n_iter):
         first, last = step == 0, step == n_iter - 1
         square, d_square = t, dt
         if kind == "inverse" or not last:
-            u = torch.baddbmm(dt, t, dt, beta=-3)
-            square, d_square = _full_step(t), u + u.mT
+            square = _full_step(t, nine_quarters)
+            d_square = plus_transpose(torch.baddbmm(dt, t, dt, beta=-3))
         factor, d_factor, scalar = (square, d_square, 0.25) if kind == "inverse" else (_half_step(t), dt, -0.5)
         if first and kind != "sqrt":
             result, d_result = factor, scalar * d_factor
@@ -94,7 +96,7 @@ def newton_schulz_value(cov: Tensor, n_iter: int, kind: Kind, *, shift: float = 
     """
     matrix, scale, _ = normalize_trace(cov, shift)
     product = factor_product(matrix, n_iter, kind)
-    return (_symmetric(product) if exact else product).mul_(scale ** _TRACE_POWER[kind])
+    return (symmetric(product) if exact else product).mul_(_TRACE_FACTOR[kind](scale))
 
 
 def newton_schulz_vjp(
@@ -102,11 +104,11 @@ def newton_schulz_vjp(
 ) -> Tensor:
     """The cotangent of ``cov`` for the cotangent ``grad`` of ``out = newton_schulz_value(cov)``; symmetric matrices."""
     matrix, scale, alive = normalize_trace(cov, shift)
-    power = _TRACE_POWER[kind]
-    inside = factor_product_derivative(matrix, grad * scale**power, n_iter, kind)
-    along_trace = (power * inner(grad, out) - inner(inside, matrix)) * alive
-    result = add_diagonal(inside, along_trace)
-    return (_symmetric(result) if exact else result).div_(scale)
+    inside = factor_product_derivative(matrix, grad * _TRACE_FACTOR[kind](scale), n_iter, kind)
+    moment = torch.addcmul(inside * matrix, grad, out, value=-_TRACE_POWER[kind]).sum(dim=(-2, -1), keepdim=True)
+    inverse = scale.reciprocal()
+    result = add_diagonal_(inside * inverse, -(moment * alive * inverse))
+    return symmetric(result) if exact else result
 
 
 def differentiable_vjp(cov: Tensor, grad: Tensor, n_iter: int, kind: Kind, vectorized: bool) -> Tensor:
@@ -117,7 +119,7 @@ def differentiable_vjp(cov: Tensor, grad: Tensor, n_iter: int, kind: Kind, vecto
         grad = 0.5 * (matrix + matrix * torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device))
     out = _NewtonSchulz.apply(cov, n_iter, kind)
     with torch.autocast(cov.device.type, enabled=False):
-        return newton_schulz_vjp(cov, out, _symmetric(grad), n_iter, kind)
+        return newton_schulz_vjp(cov, out, symmetric(grad), n_iter, kind)
 
 
 class _NewtonSchulz(torch.autograd.Function):
@@ -132,7 +134,7 @@ class _NewtonSchulz(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (cov, out), grad = ctx.saved_tensors, _symmetric(grads[0])
+        (cov, out), grad = ctx.saved_tensors, symmetric(grads[0])
         with torch.autocast(cov.device.type, enabled=False):
             return newton_schulz_vjp(cov, out, grad, ctx.n_iter, ctx.kind), None, None
 
