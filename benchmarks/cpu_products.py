@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,32 +32,70 @@ PRODUCTS: dict[Any, Callable[..., Tensor]] = {
 }
 
 
-class ProductRecorder(TorchDispatchMode):
-    """Notes every batched matrix product, and replays them on buffers of its own.
+class Place(NamedTuple):
+    """Where the matrices of an operand lay, and how."""
 
-    A buffer stands for each address that was seen, so that the replay has the operation's own reuse of memory.
+    address: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def end(self) -> int:
+        """The address behind the last entry."""
+        last = sum((size - 1) * stride for size, stride in zip(self.shape, self.stride, strict=True))
+        return self.address + (last + 1) * self.dtype.itemsize
+
+
+def _place(tensor: Tensor) -> Place:
+    return Place(tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
+def _buffers(places: set[Place]) -> dict[Place, Tensor]:
+    """Memory for each place, shared by those that overlapped: the replay finds as much in the cache as the operation.
+
+    Zeros stay zeros however long the chain of products is: nothing overflows or becomes denormal.
     """
+    regions: list[list[Place]] = []
+    end = 0
+    for place in sorted(places, key=lambda place: place.address):
+        if place.address >= end:
+            regions.append([])
+        regions[-1].append(place)
+        end = max(end, place.end)
+    buffers = {}
+    for region in regions:
+        begin = region[0].address
+        memory = torch.zeros(max(place.end for place in region) - begin, dtype=torch.uint8)
+        for place in region:
+            entries = memory[place.address - begin : place.end - begin].view(place.dtype)
+            buffers[place] = entries.as_strided(place.shape, place.stride)
+    return buffers
+
+
+class ProductRecorder(TorchDispatchMode):
+    """Notes every batched matrix product while an operation runs, and replays them on memory of its own."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.noted: list[tuple[Callable[..., Tensor], tuple[Place, ...], Place, dict[str, Any]]] = []
         self.calls: list[tuple[Callable[..., Tensor], tuple[Tensor, ...], dict[str, Any]]] = []
-        self.buffers: dict[Any, Tensor] = {}
+        self.buffers: dict[Place, Tensor] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if func in PRODUCTS:
             scalars = {key: value for key, value in kwargs.items() if key != "out"}
-            operands = tuple(self._buffer(tensor) for tensor in args)
-            self.calls.append((PRODUCTS[func], operands, {**scalars, "out": self._buffer(result)}))
+            self.noted.append((PRODUCTS[func], tuple(map(_place, args)), _place(result), scalars))
         return result
 
-    def _buffer(self, tensor: Tensor) -> Tensor:
-        key = (tensor.data_ptr(), tensor.shape, tensor.stride())
-        if key not in self.buffers:
-            # Zeros stay zeros however long the chain of products is: nothing overflows or becomes denormal.
-            self.buffers[key] = torch.zeros_like(tensor)
-        return self.buffers[key]
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self.buffers = _buffers({place for _, operands, result, _ in self.noted for place in (*operands, result)})
+        for function, operands, result, scalars in self.noted:
+            options = {**scalars, "out": self.buffers[result]}
+            self.calls.append((function, tuple(self.buffers[place] for place in operands), options))
 
     def replay(self) -> None:
         """Computes the recorded products, in order."""

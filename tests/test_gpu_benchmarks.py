@@ -152,3 +152,14 @@ def test_products_are_recorded_and_replayed():
                 buffer.copy_(tensor.mT if buffer.stride() != tensor.stride() else tensor)
     recorder.replay()
     torch.testing.assert_close(recorder.calls[-1][2]["out"], 2 * (a @ b) + 0.5 * b @ a.mT)
+
+
+def test_the_replay_shares_memory_where_the_operation_did():
+    a, memory = torch.rand(1, 2, 2), torch.zeros(3, 2, 2)
+    recorder = cpu_products.recorded(lambda: torch.bmm(a, torch.bmm(a, a, out=memory[:1]), out=memory[1:2]))
+    (_, _, first), (_, operands, second) = recorder.calls
+    assert operands[1] is first["out"]
+    assert second["out"].data_ptr() != first["out"].data_ptr()
+    overlapping = cpu_products.recorded(lambda: (memory[:2] @ memory[1:], memory[1:] @ memory[:2]))
+    lower, upper = overlapping.calls[0][1]
+    assert upper.data_ptr() - lower.data_ptr() == memory[0].nbytes
