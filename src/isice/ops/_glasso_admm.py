@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ._glasso_certificate import duality_gap, estimated_gap, in_parts
 from ._glasso_prox import half_prox_by_eigh, half_prox_by_newton_schulz
+from ._glasso_riccati import newton_step_
 from ._glasso_start import Start, norm
 
 RELAXATION = 1.6
@@ -43,6 +44,7 @@ class _State(NamedTuple):
     z: Tensor
     v: Tensor
     rho: Tensor
+    theta: Tensor  # the last Θ; empty where each is computed from scratch
     place: Tensor
 
     def select(self, chosen: list[int]) -> "_State":
@@ -70,7 +72,8 @@ class _Calendar:
         digits = math.log10(gap / self.limit[i]) if self.limit[i] < gap < math.inf else 0.0
         before, then = self.seen[i]
         pace = (iteration - then) / math.log10(before / gap) if 0 < gap < 0.9 * before < math.inf else 0.0
-        self.check_at[i] = iteration + max(1, int(max(1.3, 0.8 * pace) * digits))
+        # A pace seen early may mean little: no wait for longer than it took to get here.
+        self.check_at[i] = iteration + max(1, min(round(max(1.3, pace) * digits), max(6, iteration)))
         self.seen[i] = gap, iteration
         if gap < 0.5 * self.best[i][0]:
             self.best[i] = gap, iteration
@@ -93,6 +96,7 @@ def admm(
     *,
     max_iter: int,
     newton_schulz: bool = False,
+    correct: bool = False,
     give_up: bool = False,
     certify: bool = True,
 ) -> Solution:
@@ -105,10 +109,11 @@ def admm(
         start: Where to begin.
         max_iter: Iterations after which the rest is returned as it stands.
         newton_schulz: Θ-step by products instead of an eigendecomposition.
+        correct: Whether a Θ-step corrects the one before as long as that is enough.
         give_up: Whether matrices whose gap no longer shrinks leave as they stand, too.
         certify: Whether the gap is proven by factorizations; else the estimate to second order decides.
     """
-    state, finished = _begin(cov, penalty, start), []
+    state, finished = _begin(cov, penalty, start, correct), []
     del start  # the batch changes place with every step, and nobody else holds this one
     active, calendar, next_check = list(range(len(cov))), _Calendar(bound.tolist(), give_up), 1
     for iteration in range(1, max_iter + 1):
@@ -132,30 +137,39 @@ def admm(
     return _in_order(finished)
 
 
-def _begin(cov: Tensor, penalty: Tensor, start: Start) -> _State:
+def _begin(cov: Tensor, penalty: Tensor, start: Start, correct: bool) -> _State:
     v = torch.sub(start.dual, cov).clamp_(-penalty, penalty)
+    theta = start.precision.clone() if correct else cov.new_empty(len(cov), 0, 0)
     place = torch.arange(len(cov), device=cov.device)
-    return _State(cov, penalty, norm(cov), start.precision, v, start.rho, place)
+    return _State(cov, penalty, norm(cov), start.precision, v, start.rho, theta, place)
 
 
 def _iterate(state: _State, newton_schulz: bool, iteration: int) -> _State:
     """One over-relaxed step, then the ρ that balances the relative residuals of each problem."""
-    cov, penalty, size, z, v, rho, _ = state
-    half_prox = half_prox_by_newton_schulz if newton_schulz else half_prox_by_eigh
-    half = half_prox(torch.add(cov, v).addcmul_(z, rho, value=-1), rho)
-    theta = half + half.mT
-    moved = v.addcmul_(torch.lerp(z, theta, RELAXATION, out=half), rho)
-    torch.neg(penalty, out=half)
-    v_new = torch.clamp(moved, half, penalty)
+    penalty, size, z, v, rho = state.penalty, state.size, state.z, state.v, state.rho
+    theta, spare = _theta_step(state, newton_schulz, iteration)
+    moved = v.addcmul_(torch.lerp(z, theta, RELAXATION, out=spare), rho)
+    torch.neg(penalty, out=spare)
+    v_new = torch.clamp(moved, spare, penalty)
     z_new = moved.sub_(v_new).div_(rho)
-    primal = norm(theta.sub_(z_new)) / norm(z_new)
+    primal = norm(torch.sub(theta, z_new, out=spare)) / norm(z_new)
     # The natural unit of the dual change, ‖V‖, is tiny where λ is small; ‖W‖ is too large on singular input. Their
     # geometric mean needs the fewest iterations over the whole range. ‖S‖ stands for ‖W‖.
-    dual = norm(torch.sub(z_new, z, out=theta)) * rho / torch.sqrt(norm(v_new) * size)
+    dual = norm(torch.sub(z_new, z, out=spare)) * rho / torch.sqrt(norm(v_new) * size)
     factor = torch.sqrt(primal / dual).nan_to_num_(1.0).clamp_(0.5, 2.0)
     if iteration > SETTLE:  # a parameter that never settles could keep ADMM from converging
         factor = factor.pow_(SETTLE / iteration)
     return state._replace(z=z_new, v=v_new, rho=rho * factor)
+
+
+def _theta_step(state: _State, newton_schulz: bool, iteration: int) -> tuple[Tensor, Tensor]:
+    """Θ, exactly symmetric, and memory that is free: the last Θ corrected, or, where that is not enough, the root."""
+    b = torch.add(state.cov, state.v).addcmul_(state.z, state.rho, value=-1)
+    correct = state.theta.numel() > 0
+    if correct and iteration <= SETTLE and newton_step_(state.theta, b, state.rho):
+        return state.theta, b
+    half = (half_prox_by_newton_schulz if newton_schulz else half_prox_by_eigh)(b, state.rho)
+    return torch.add(half, half.mT, out=state.theta if correct else None), half
 
 
 def _check(
@@ -163,7 +177,7 @@ def _check(
 ) -> dict[int, float]:
     """The gaps of those of the problems ``due`` that are finished; the others are checked again later."""
     dual = state.cov + state.v
-    estimates = estimated_gap(state.cov, state.penalty, state.z, dual).tolist()
+    estimates = estimated_gap(state.z, dual).tolist()
     near = [i for i in due if last or estimates[i] <= calendar.limit[i] or calendar.stalled(i, iteration)]
     gaps = _certified(state, dual, near) if certify else [estimates[i] for i in near]
     certified = dict(zip(near, gaps, strict=True))

@@ -13,8 +13,9 @@ from ._glasso_start import Start, cold_start, warm_start
 
 POLISH_BELOW = 1e-9  # relative gaps below which Newton on the support is quicker than more ADMM
 SINGLE_PRECISION_LIMIT = 1e-5  # relative gaps that float32 iterates cannot certify
-ROUGH_LIMIT = 3e-6  # relative gaps to which float32 prepares what float64 ends
+ROUGH_LIMIT = 1e-10  # relative gaps to which float32 prepares what is asked for in float64
 SINGLE_PRECISION_ITER = 100  # iterations in float32 after which the rest is done in float64
+BEYOND = 1e60  # times any number of float32 but zero is beyond every bound
 INVERSE_ERROR = 1e-3  # ‖I − ΘW‖_F above which the inverse is not left to products
 
 Outputs = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -63,7 +64,13 @@ def _solve_connected(
         solution = _in_double_precision(cov, penalty, quick, max_iter, root, solution)
     else:
         solution = admm(
-            cov, penalty, quick, _start(cov, penalty, init), max_iter=max_iter, newton_schulz=_by_products(cov, root)
+            cov,
+            penalty,
+            quick,
+            _start(cov, penalty, init),
+            max_iter=max_iter,
+            newton_schulz=_by_products(cov, root),
+            correct=_by_corrections(cov, root),
         )
     if not single and tol < POLISH_BELOW:
         solution = polish(cov, penalty, solution)
@@ -78,6 +85,11 @@ def _by_products(cov: Tensor, root: str, dtype: torch.dtype | None = None) -> bo
     if root != "auto":
         return root == "newton_schulz"
     return cov.is_cuda or 32 < cov.shape[-1] <= (128 if (dtype or cov.dtype) == torch.float64 else 512)
+
+
+def _by_corrections(cov: Tensor, root: str) -> bool:
+    """Whether a Θ-step begins with the one before; on CUDA the many small operations take the time."""
+    return root == "auto" and not cov.is_cuda and cov.shape[-1] > 32
 
 
 def _start(cov: Tensor, penalty: Tensor, init: Tensor | None) -> Start:
@@ -99,13 +111,15 @@ def _in_single_precision(
         _start(small_cov, small_penalty, None if init is None else init.float()),
         max_iter=min(max_iter, SINGLE_PRECISION_ITER),
         newton_schulz=_by_products(small_cov, root),
+        correct=_by_corrections(small_cov, root),
         give_up=True,
         certify=native,
     )
     if native:
         return solution
     precision = solution.precision.double()
-    dual = solution.dual.double().sub_(cov).clamp_(-penalty, penalty).add_(cov)
+    # Where Z is not zero the dual is at its bound, which need not be a number of float32.
+    dual = solution.dual.double().sub_(cov).add_(precision, alpha=BEYOND).clamp_(-penalty, penalty).add_(cov)
     gap = duality_gap(cov, penalty, precision, dual)
     return Solution(precision, dual, gap, solution.n_iter, solution.rho.double())
 
@@ -127,6 +141,7 @@ def _in_double_precision(
             _continued(part_cov, part_penalty, solution, part),
             max_iter=max_iter - int(solution.n_iter[part].max()),
             newton_schulz=_by_products(part_cov, root),
+            correct=_by_corrections(part_cov, root),
         )
         for old, new in zip(merged, more._replace(n_iter=solution.n_iter[part] + more.n_iter), strict=True):
             old[part] = new.to(old.dtype)

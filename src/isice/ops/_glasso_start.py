@@ -23,27 +23,38 @@ def norm(matrix: Tensor) -> Tensor:
 
 
 def cold_start(cov: Tensor, penalty: Tensor, *, by_factors: bool) -> Start:
-    """W with every entry as near to zero as it may be, and a regularized inverse of it.
+    """W with every entry as near to zero as it may be, and its inverse.
 
-    The inverse is W⁻¹, or (S + √λ I)⁻¹ where W is near singular; where factors are slow it is the root of
-    Z⁻¹ − λZ/4 = W, which lies between them and needs as many iterations.
+    Where that W is near singular, (S + √λ I)⁻¹ instead, and W = S + Λ·sign of its entries, as it is at a solution.
+    Where factors are slow, the root of Z⁻¹ − λZ/4 = W for the first W, which lies between the two inverses.
     """
     size = cov.shape[-1]
     sparsity = (penalty.sum((-2, -1), keepdim=True) / max(1, size * (size - 1))).clamp_(max=1.0)
     dual = cov - torch.clamp(cov, -penalty, penalty)
     if by_factors:
-        precision = _inverse_or_ridge(cov, dual, torch.sqrt(sparsity))
+        precision, dual = _inverse_or_ridge(cov, penalty, dual, torch.sqrt(sparsity))
     else:
         half = half_prox_by_newton_schulz(dual, 0.25 * sparsity)
         precision = half + half.mT
     return Start(precision, dual, _balanced(cov, precision, dual))
 
 
-def _inverse_or_ridge(cov: Tensor, dual: Tensor, ridge: Tensor) -> Tensor:
+def _inverse_or_ridge(cov: Tensor, penalty: Tensor, dual: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
     identity = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
-    regular = torch.linalg.cholesky_ex(dual - 0.5 * ridge * identity).info == 0
-    base = torch.where(regular[:, None, None], dual, cov + ridge * identity)
-    return inverse_where_positive(base, identity)[0]
+    base = _plus_diagonal(cov, ridge)
+    regular = torch.count_nonzero(dual, (-2, -1)) < 0.5 * identity.numel()  # where W is full the ridge does as well
+    if bool(regular.any()):
+        regular = regular & (torch.linalg.cholesky_ex(_plus_diagonal(dual, -0.5 * ridge)).info == 0)
+        base = torch.where(regular[:, None, None], dual, base)
+    precision, _ = inverse_where_positive(base, identity)
+    signed = torch.sign(precision, out=base).mul_(penalty).add_(cov)
+    return precision, torch.where(regular[:, None, None], dual, signed) if bool(regular.any()) else signed
+
+
+def _plus_diagonal(matrix: Tensor, value: Tensor) -> Tensor:
+    matrix = matrix.clone()
+    matrix.diagonal(dim1=-2, dim2=-1).add_(value.squeeze(-1))
+    return matrix
 
 
 def warm_start(cov: Tensor, penalty: Tensor, init: Tensor) -> Start:
