@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/cpu_products.py [--sizes 64 128 256] [--batch 8] [--threads 1 2] [--out FILE]
 
-The products (shapes, scalars, which buffer feeds which) are recorded while the operation runs, then replayed on buffers
-allocated beforehand. Both are timed in alternation and the shortest of each is kept: what else the machine does
+The products (shapes, scalars, which memory feeds which) are recorded while the operation runs, then replayed on memory
+allocated beforehand, which overlaps as the operation's own did. Both are timed in alternation and the shortest of each is kept: what else the machine does
 only ever adds to a time. One thread is timed by its CPU time, several by the wall clock.
 """
 
@@ -154,7 +154,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--positions", type=int, default=196)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS / "cpu_products.json")
     args = parser.parse_args()
