@@ -18,16 +18,17 @@ from isice.kernels import ends, launch
 from isice.kernels.newton_schulz import iterate
 
 DTYPES = {"alive_parts": "*i8", "workspace": "*fp16", "counters": "*i32", "slots": "*i32"}
-DTYPES |= dict.fromkeys(("n_stages", "batch", "D"), "i32")
-DTYPES |= dict.fromkeys(("shift", "scale", "derivative_scale", "power"), "fp32")
-ALIGNED = ("workspace", "partials", "counters", "results", "slots", "weights")
+DTYPES |= dict.fromkeys(("n_stages", "batch", "D", "side"), "i32")
+DTYPES |= dict.fromkeys(("shift", "scale", "m_shift", "derivative_scale", "power"), "fp32")
+UNALIGNED = ("norms", "rates", "lams", "moments")
 
 
 def shared(kernel, warps, stages, **constants):
     names = kernel.arg_names
     signature = {name: "constexpr" if name in constants else DTYPES.get(name, "*fp32") for name in names}
     values = {(names.index(name),): value for name, value in constants.items()}
-    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in ALIGNED if name in names}
+    pointers = [name for name in names if signature[name].startswith("*") and name not in UNALIGNED]
+    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in pointers}
     source = ASTSource(fn=kernel, signature=signature, constexprs=values, attrs=aligned)
     options = {"num_warps": warps, "num_stages": stages, "launch_cooperative_grid": kernel is iterate}
     compiled = triton.compile(source, target=GPUTarget("cuda", CAPABILITY, 32), options=options)
@@ -38,15 +39,17 @@ def shared(kernel, warps, stages, **constants):
 for derivative, planes in ((False, 1), (True, 2)):
     block, block_k, warps, depth, strip, _ = launch.shape(256, planes, derivative)
     used = shared(
-        iterate, warps, depth, POWER=-1.0, DERIVATIVE=derivative, STEP=True, SOURCE_PACKED=True, GRAD_PACKED=derivative,
-        GRAD_VECTOR=False, OUT_PACKED=True, SIDE=256, BLOCK=block, BLOCK_K=block_k, STRIP=strip, PLANES=planes,
-        N_TILES=10, N_SLOTS=10, GROUP=10,
+        iterate, warps, depth, POWER=-1.0, DERIVATIVE=derivative, STEP=True, SIDE=256, BLOCK=block, BLOCK_K=block_k,
+        STRIP=strip, PLANES=planes, N_TILES=10, N_SLOTS=12, GROUP=10,
     )
     assert used <= 99 * 1024, used  # what a block may have on the GPUs with the least
-shared(ends._normalize, 4, 3, SPAN=256, ROWS=16, COLUMNS=64)
-shared(ends._divide, 4, 3, SPAN=256, CHUNK=2048)
-shared(ends._spread, 8, 3, SPAN=256, CHUNK=2048)
-shared(ends._gather, 8, 3, SPAN=256, ROWS=64, COLUMNS=64, CHUNK=2048)
+SIZES = {"N_TILES": 10, "N_BLOCKS": 4, "BLOCK": 64}
+shared(ends._to_tiles, 4, 3, VECTOR=False, SYMMETRIZE=True, **SIZES)
+shared(ends._from_tiles, 4, 3, VECTOR=False, **SIZES)
+shared(ends._normalize, 4, 3, SPAN=256, **SIZES)
+shared(ends._divide, 4, 3, SPAN=256, **SIZES)
+shared(ends._spread, 8, 3, CHUNK=2048, **SIZES)
+shared(ends._gather, 8, 3, **SIZES)
 """
 
 

@@ -8,7 +8,8 @@ import torch
 pytest.importorskip("triton")
 
 from isice.kernels import isice, launch
-from isice.kernels.program import R, T, program, stages
+from isice.kernels.ends import from_tiles, to_tiles
+from isice.kernels.program import M, R, T, program, tiled_shape
 from isice.ops.isice import decay, isice_reference
 from isice.ops.newton_schulz import newton_schulz_reference
 from isice.ops.vectorize import vectorize
@@ -47,6 +48,25 @@ def reference(cov, grad, n_iter, kind, vectorized):
     return out.detach(), 0.5 * (d_cov + d_cov.mT)
 
 
+def run(cov, n_iter, kind, precision, cotangent=None, vectorized=False):
+    size = cov.shape[-1]
+    direction = None if cotangent is None else to_tiles(cotangent, size, cotangent=True)
+    result, _ = launch.run(to_tiles(cov, size), size, n_iter, kind, precision, cotangent=direction)
+    return from_tiles(result, size, vectorized)
+
+
+@pytest.mark.parametrize("size", [5, 16, 30, 64, 70, 130])
+def test_tiles_and_back(size):
+    matrix = on_device(covariances(2, size, 2 * size))[0]
+    tiles = to_tiles(matrix, size)
+    assert tiles.shape == tiled_shape(2, size)
+    assert torch.equal(from_tiles(tiles, size), matrix)
+    assert torch.equal(from_tiles(tiles, size, vector=True), vectorize(matrix))
+    assert torch.equal(to_tiles(vectorize(matrix), size), tiles)
+    grad = on_device(noise(2, size, size))[0]
+    torch.testing.assert_close(from_tiles(to_tiles(grad, size, cotangent=True), size), 0.5 * (grad + grad.mT))
+
+
 @pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", SIZES)
@@ -55,8 +75,8 @@ def test_newton_schulz(kind, size, precision):
     cov, grad = covariances(batch, size, 3 * size), noise(batch, size, size)
     expected, d_expected = reference(cov, grad, n_iter, kind, False)
     single, direction = on_device(cov, grad)
-    value, _ = launch.run(single, n_iter, kind, precision)
-    d_cov, _ = launch.run(single, n_iter, kind, precision, cotangent=direction)
+    value = run(single, n_iter, kind, precision)
+    d_cov = run(single, n_iter, kind, precision, direction)
     assert relative_error(value, expected) < TOLERANCE[precision]
     assert relative_error(d_cov, d_expected) < TOLERANCE[precision]
     assert torch.equal(value, value.mT)
@@ -70,8 +90,8 @@ def test_vectors_few_steps_and_many(kind, n_iter):
     grad = noise(3, size * (size + 1) // 2)
     expected, d_expected = reference(cov, grad, n_iter, kind, True)
     single, direction = on_device(cov, grad)
-    value, _ = launch.run(single, n_iter, kind, "accurate", packed=True)
-    d_cov, _ = launch.run(single, n_iter, kind, "accurate", cotangent=direction, vector=True)
+    value = run(single, n_iter, kind, "accurate", vectorized=True)
+    d_cov = run(single, n_iter, kind, "accurate", direction)
     # Thirteen steps leave the range of float16; the interpreter multiplies bfloat16 wrongly.
     tolerance = 5e-4 if n_iter > 12 else TOLERANCE["accurate"]
     if n_iter <= 12 or DEVICE == "cuda":
@@ -85,40 +105,45 @@ def test_every_entry_is_written(monkeypatch):
     fill = lambda *args, **kwargs: real(*args, **kwargs).fill_(float("nan"))  # noqa: E731
     monkeypatch.setattr(torch, "empty", fill)
     cov, grad = on_device(covariances(2, 21, 60), noise(2, 21, 21))
-    for out, cotangent in ((torch.full_like(cov, float("nan")), None), (torch.full_like(cov, float("nan")), grad)):
-        assert launch.run(cov, 2, "inverse", "accurate", cotangent=cotangent, out=out)[0].isfinite().all()
+    tiles, direction = to_tiles(cov, 21), to_tiles(grad, 21, cotangent=True)
+    for cotangent in (None, direction):
+        out = torch.full_like(tiles, float("nan"))
+        result, _ = launch.run(tiles, 21, 2, "inverse", "accurate", cotangent=cotangent, out=out)
+        assert result.isfinite().all()
+        assert not result[..., 21:].any()  # beyond the matrix
+        assert not result[..., 21:, :].any()
 
 
 @pytest.mark.parametrize("scale", [1e-15, 1e15])
 def test_cotangents_of_any_size(scale):
     cov, grad = on_device(covariances(2, 16, 60), noise(2, 16, 16))
-    expected, _ = launch.run(cov, 3, "inverse", "accurate", cotangent=grad)
-    found, _ = launch.run(cov, 3, "inverse", "accurate", cotangent=scale * grad)
+    expected = run(cov, 3, "inverse", "accurate", grad)
+    found = run(cov, 3, "inverse", "accurate", scale * grad)
     torch.testing.assert_close(found / scale, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
 
 
 def test_a_cotangent_of_zeros_and_a_matrix_of_zeros():
     cov = on_device(covariances(2, 16, 60))[0]
     cov[0] = 0
-    value, _ = launch.run(cov, 5, "inverse", "accurate")
+    value = run(cov, 5, "inverse", "accurate")
     torch.testing.assert_close(value[0], newton_schulz_reference(torch.eye(16) / 16, 5, "inverse").to(DEVICE))
-    assert not launch.run(cov, 5, "inverse", "accurate", cotangent=torch.zeros_like(cov))[0].any()
+    assert not run(cov, 5, "inverse", "accurate", torch.zeros_like(cov)).any()
 
 
 def test_an_empty_batch():
-    assert launch.run(torch.empty(0, 8, 8, device=DEVICE), 3, "inverse", "accurate")[0].shape == (0, 8, 8)
+    assert run(torch.empty(0, 8, 8, device=DEVICE), 3, "inverse", "accurate").shape == (0, 8, 8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stage_never_writes_what_may_still_be_read(kind):
     for n_iter in range(1, 9):
         read = written = set()
-        for stage in stages(n_iter, kind):
-            if stage.wait:
+        for left, left_d, right, right_d, out, out_d, wait in program(n_iter, kind, torch.device("cpu")).slots.tolist():
+            if wait:
                 read, written = set(), set()
-            read = read | {stage.left, stage.right}
-            assert not {stage.left, stage.right} & written
-            written = written | {stage.out}
+            read = read | {left, left_d, right, right_d}
+            assert not {left, left_d, right, right_d} & written
+            written = written | {out, out_d}
             assert not read & written
 
 
@@ -126,12 +151,12 @@ def test_a_stage_never_writes_what_may_still_be_read(kind):
 def test_the_program_on_numbers(kind):
     for n_iter in range(2, 8):
         plan, t = program(n_iter, kind, torch.device("cpu")), 0.3
-        slots = {T: plan.scale * t, R + 1: plan.scale * (1.5 - 0.5 * t)}
-        for (left, right, out, _), (alpha, ratio, gamma) in zip(
-            plan.slots.tolist(), plan.weights.tolist(), strict=True
-        ):
-            result = alpha * (slots[left] * slots[right] + ratio * slots[left]) + gamma
-            slots[out] = result
+        # A matrix of one number is all diagonal.
+        slots = {T: plan.scale * t, M: plan.scale * t - plan.shift, R + 1: plan.scale * (1.5 - 0.5 * t)}
+        for row, (alpha, gamma) in zip(plan.slots.tolist(), plan.weights.tolist(), strict=True):
+            _, left, _, right, out, shifted, _ = row
+            result = alpha * slots[left] * slots[right] + gamma
+            slots |= {out: result, shifted: result - plan.shift}
         y, z = t, 1.0
         for _ in range(n_iter):
             p = 0.5 * (3 - z * y)
@@ -164,7 +189,7 @@ def test_isice(printed, n_iter, power, size):
     single, lam, eta, grad = on_device(cov, lam, eta, grad)
     kept = isice.value(single, lam, eta, settings)
     assert relative_error(kept.out, vectorize(out.detach())) < TOLERANCE["accurate"]
-    d_cov, d_lam, d_eta = isice.vjp(grad, single, kept, lam, eta, settings)
+    d_cov, d_lam, d_eta = isice.vjp(grad, size, kept, lam, eta, settings)
     errors = sorted(relative_error(a, b) for a, b in zip(d_cov, 0.5 * (expected[0] + expected[0].mT), strict=True))
     # An entry on the other side of a kink of ReLU changes the gradient of its image by a jump: one image may have one.
     assert errors[1] < TOLERANCE["accurate"]
@@ -183,7 +208,7 @@ class FakeKernel:
         self.launches = []
 
     def warmup(self, *args, grid, **options):
-        assert len(args) == 22
+        assert len(args) == 24
         return self
 
     def _init_handles(self):
@@ -197,7 +222,7 @@ class FakeKernel:
     ("processors", "size", "batch", "grid", "group"),
     [
         (132, 256, 128, 260, 10),
-        (132, 256, 64, 220, 10),
+        (132, 256, 64, 260, 10),
         (132, 1024, 4, 136, 136),
         (28, 1024, 4, 56, 56),
         (28, 64, 3, 3, 1),
@@ -216,10 +241,10 @@ def test_all_blocks_of_a_launch_are_on_the_gpu_at_once(monkeypatch, processors, 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     launch.plan.cache_clear()
     try:
-        launch.run(torch.zeros(batch, size, size, device="meta"), 7, "inverse", "accurate")
+        launch.run(torch.zeros(tiled_shape(batch, size), device="meta"), size, 7, "inverse", "accurate")
     finally:
         launch.plan.cache_clear()
     ((found, count, options),) = kernel.launches
-    assert (found, count, options["GROUP"]) == ((grid,), 22, group)
+    assert (found, count, options["GROUP"]) == ((grid,), 24, group)
     assert found[0] <= 2 * processors  # 255 registers leave room for two blocks of four warps
     assert options["launch_cooperative_grid"]

@@ -1,16 +1,15 @@
-"""What stands before and after the loop of iSICE, each one launch: traces divided out, cotangents spread and gathered.
+"""What stands before and after an iteration, each one launch: matrices and vectors to tiles and back, with scales.
 
-Matrices are packed as ``vectorize`` gives them, D(D+1)/2 numbers an image, unless said otherwise.
+A *vector* is the upper triangle of a symmetric matrix, row by row, as of ``vectorize``; in a cotangent each of its
+entries off the diagonal stands for two of the matrix.
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from .tiles import load_tile, place, place_on_diagonal, store_tile, trace_of
-
-_ROWS, _COLUMNS, _CHUNK = 16, 64, 2048
+from .program import block_of, tiled_shape
+from .tiles import diagonal_places, tile_corner, trace_of
 
 
 @triton.jit
@@ -19,120 +18,183 @@ def _power(value, exponent):
 
 
 @triton.jit
-def _normalize(cov, sigma, scales, D, SPAN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    image, block = tl.program_id(1).to(tl.int64), tl.program_id(0)
+def _place(rows, columns, D, VECTOR: tl.constexpr):
+    """Offsets of the entries of a tile on or above the diagonal, in a matrix or in a vector."""
+    if VECTOR:
+        row, column = tl.minimum(rows[:, None], columns[None, :]), tl.maximum(rows[:, None], columns[None, :])
+        return row * D - row * (row + 1) // 2 + column
+    return rows[:, None] * D + columns[None, :]
+
+
+@triton.jit
+def _square(tile, D, N_BLOCKS: tl.constexpr, BLOCK: tl.constexpr):
+    """Rows and columns of a tile, offsets within it, which entries exist, and which lie on the diagonal."""
+    first_row, first_column, _ = tile_corner(tile, N_BLOCKS, BLOCK)
+    line = tl.arange(0, BLOCK)
+    rows, columns = first_row + line, first_column + line
+    inside = (rows < D)[:, None] & (columns < D)[None, :]
+    return rows, columns, line[:, None] * BLOCK + line[None, :], inside, rows[:, None] == columns[None, :]
+
+
+@triton.jit
+def _to_tiles(source, tiles, D, VECTOR: tl.constexpr, SYMMETRIZE: tl.constexpr, N_TILES: tl.constexpr,
+              N_BLOCKS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    image, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    rows, columns, at, inside, diagonal = _square(tile, D, N_BLOCKS, BLOCK)
+    source += image * (D * (D + 1) // 2 if VECTOR else D * D)
+    value = tl.load(source + _place(rows, columns, D, VECTOR), mask=inside, other=0.0)
+    if SYMMETRIZE and VECTOR:
+        value = tl.where(diagonal, value, 0.5 * value)
+    elif SYMMETRIZE:
+        mirrored = tl.load(source + _place(columns, rows, D, False), mask=tl.trans(inside), other=0.0)
+        value = 0.5 * (value + tl.trans(mirrored))
+    tl.store(tiles + (image * N_TILES + tile) * (BLOCK * BLOCK) + at, value)
+
+
+@triton.jit
+def _from_tiles(tiles, out, D, VECTOR: tl.constexpr, N_TILES: tl.constexpr, N_BLOCKS: tl.constexpr,
+                BLOCK: tl.constexpr):  # fmt: skip
+    image, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    rows, columns, at, inside, _ = _square(tile, D, N_BLOCKS, BLOCK)
+    value = tl.load(tiles + (image * N_TILES + tile) * (BLOCK * BLOCK) + at)
+    if VECTOR:
+        out += image * (D * (D + 1) // 2)
+        tl.store(out + _place(rows, columns, D, True), value, mask=inside & (rows[:, None] <= columns[None, :]))
+    else:
+        out += image * D * D
+        tl.store(out + _place(rows, columns, D, False), value, mask=inside & (rows[:, None] <= columns[None, :]))
+        above = columns[:, None] > rows[None, :]
+        tl.store(out + _place(columns, rows, D, False), tl.trans(value), mask=tl.trans(inside) & above)
+
+
+@triton.jit
+def _normalize(cov, sigma, scales, D, SPAN: tl.constexpr, N_TILES: tl.constexpr, N_BLOCKS: tl.constexpr,
+               BLOCK: tl.constexpr):  # fmt: skip
+    image, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
     cov += image * D * D
-    sigma += image * (D * (D + 1) // 2)
-    trace, alive = trace_of(cov, D, 0.0, False, SPAN)
+    index = tl.arange(0, SPAN)
+    trace, alive = trace_of(tl.load(cov + index * (D + 1), mask=index < D, other=0.0), D, 0.0)
     tl.store(scales + 2 * image, trace)
     tl.store(scales + 2 * image + 1, alive)
-    rows = block * ROWS + tl.arange(0, ROWS)
-    for begin in range(block * ROWS // COLUMNS * COLUMNS, D, COLUMNS):
-        columns = begin + tl.arange(0, COLUMNS)
-        tile = load_tile(cov, rows, columns, D, False) / trace
-        tile += tl.where(rows[:, None] == columns[None, :], (1.0 - alive) / D, 0.0)
-        store_tile(sigma, tile, rows, columns, D, True)
+    rows, columns, at, inside, diagonal = _square(tile, D, N_BLOCKS, BLOCK)
+    value = tl.load(cov + _place(rows, columns, D, False), mask=inside, other=0.0) / trace
+    value += tl.where(diagonal & inside, (1.0 - alive) / D, 0.0)
+    tl.store(sigma + (image * N_TILES + tile) * (BLOCK * BLOCK) + at, value)
 
 
 @triton.jit
-def _divide(s, out, totals, power, D, SPAN: tl.constexpr, CHUNK: tl.constexpr):
-    image, size = tl.program_id(1).to(tl.int64), D * (D + 1) // 2
-    trace, alive = trace_of(s + image * size, D, 0.0, True, SPAN)
+def _divide(s, out, totals, power, D, SPAN: tl.constexpr, N_TILES: tl.constexpr, N_BLOCKS: tl.constexpr,
+            BLOCK: tl.constexpr):  # fmt: skip
+    image, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    s += image * (N_TILES * BLOCK * BLOCK)
+    index = tl.arange(0, SPAN)
+    spots = diagonal_places(index, N_BLOCKS, BLOCK)
+    trace, alive = trace_of(tl.load(s + spots, mask=index < D, other=0.0), D, 0.0)
     tl.store(totals + 2 * image, trace)
     tl.store(totals + 2 * image + 1, alive)
-    index = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
-    value = tl.load(s + image * size + index, mask=index < size) * _power(trace, -power)
-    tl.store(out + image * size + index, value, mask=index < size)
+    rows, columns, at, inside, _ = _square(tile, D, N_BLOCKS, BLOCK)
+    value = tl.load(s + tile * (BLOCK * BLOCK) + at) * _power(trace, -power)
+    upper = inside & (rows[:, None] <= columns[None, :])
+    tl.store(out + image * (D * (D + 1) // 2) + _place(rows, columns, D, True), value, mask=upper)
 
 
 @triton.jit
-def _spread(grad, out, totals, d_s, power, D, SPAN: tl.constexpr, CHUNK: tl.constexpr):
+def _spread(grad, out, totals, d_s, power, D, CHUNK: tl.constexpr, N_TILES: tl.constexpr, N_BLOCKS: tl.constexpr,
+            BLOCK: tl.constexpr):  # fmt: skip
     image, size = tl.program_id(0).to(tl.int64), D * (D + 1) // 2
     grad += image * size
     out += image * size
-    d_s += image * size
     trace, alive = tl.load(totals + 2 * image), tl.load(totals + 2 * image + 1)
-    factor = _power(trace, -power)
-    along = tl.zeros((CHUNK,), dtype=tl.float32)
+    factor, along = _power(trace, -power), tl.zeros((CHUNK,), dtype=tl.float32)
     for begin in range(0, size, CHUNK):
         index = begin + tl.arange(0, CHUNK)
         given = tl.load(grad + index, mask=index < size, other=0.0)
         along += given * tl.load(out + index, mask=index < size, other=0.0)
-        # An entry of the vector stands for two entries of the matrix.
-        tl.store(d_s + index, 0.5 * factor * given, mask=index < size)
-    tl.debug_barrier()
-    row = tl.arange(0, SPAN)
-    spots = place_on_diagonal(row, D, True)
-    itself = factor * tl.load(grad + spots, mask=row < D, other=0.0)
-    tl.store(d_s + spots, itself - power * alive * tl.sum(along) / trace, mask=row < D)
+    shift = power * alive * tl.sum(along) / trace
+    for tile in range(0, N_TILES):
+        rows, columns, at, inside, diagonal = _square(tile, D, N_BLOCKS, BLOCK)
+        given = factor * tl.load(grad + _place(rows, columns, D, True), mask=inside, other=0.0)
+        value = tl.where(diagonal, given - shift, 0.5 * given)
+        tl.store(d_s + (image * N_TILES + tile) * (BLOCK * BLOCK) + at, tl.where(inside, value, 0.0))
 
 
 @triton.jit
-def _weighed(d_sigma, d_first, sigma, index, inside):
-    grad = tl.load(d_sigma + index, mask=inside, other=0.0) + tl.load(d_first + index, mask=inside, other=0.0)
-    return grad * tl.load(sigma + index, mask=inside, other=0.0)
-
-
-@triton.jit
-def _gather(d_sigma, d_first, sigma, scales, d_cov, D, SPAN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-            CHUNK: tl.constexpr):  # fmt: skip
-    image, block, size = tl.program_id(1).to(tl.int64), tl.program_id(0), D * (D + 1) // 2
-    d_sigma += image * size
-    d_first += image * size
-    sigma += image * size
+def _gather(d_sigma, d_first, sigma, scales, d_cov, D, N_TILES: tl.constexpr, N_BLOCKS: tl.constexpr,
+            BLOCK: tl.constexpr):  # fmt: skip
+    image, first = tl.program_id(0).to(tl.int64), tl.program_id(0).to(tl.int64) * (N_TILES * BLOCK * BLOCK)
+    d_sigma += first
+    d_first += first
+    sigma += first
     trace, alive = tl.load(scales + 2 * image), tl.load(scales + 2 * image + 1)
-    twice = tl.zeros((CHUNK,), dtype=tl.float32)
-    for begin in range(0, size, CHUNK):
-        twice += _weighed(d_sigma, d_first, sigma, begin + tl.arange(0, CHUNK), begin + tl.arange(0, CHUNK) < size)
-    index = tl.arange(0, SPAN)
-    once = _weighed(d_sigma, d_first, sigma, place_on_diagonal(index, D, True), index < D)
-    along = 2 * tl.sum(twice) - tl.sum(once)
-    rows = block * ROWS + tl.arange(0, ROWS)
-    for begin in range(0, D, COLUMNS):
-        columns = begin + tl.arange(0, COLUMNS)
-        tile = load_tile(d_sigma, rows, columns, D, True) + load_tile(d_first, rows, columns, D, True)
-        tile -= tl.where(rows[:, None] == columns[None, :], alive * along, 0.0)
-        inside = (rows[:, None] < D) & (columns[None, :] < D)
-        tl.store(d_cov + image * D * D + place(rows, columns, D, False), tile / trace, mask=inside)
+    total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    for tile in range(0, N_TILES):
+        _, _, at, _, _ = _square(tile, D, N_BLOCKS, BLOCK)
+        _, _, on_diagonal = tile_corner(tile, N_BLOCKS, BLOCK)
+        at += tile * (BLOCK * BLOCK)
+        grad = tl.load(d_sigma + at) + tl.load(d_first + at)
+        total += tl.where(on_diagonal, 1.0, 2.0) * grad * tl.load(sigma + at)
+    along = alive * tl.sum(total)
+    d_cov += image * D * D
+    for tile in range(0, N_TILES):
+        rows, columns, at, inside, diagonal = _square(tile, D, N_BLOCKS, BLOCK)
+        at += tile * (BLOCK * BLOCK)
+        grad = (tl.load(d_sigma + at) + tl.load(d_first + at) - tl.where(diagonal, along, 0.0)) / trace
+        tl.store(d_cov + _place(rows, columns, D, False), grad, mask=inside & (rows[:, None] <= columns[None, :]))
+        above = columns[:, None] > rows[None, :]
+        tl.store(d_cov + _place(columns, rows, D, False), tl.trans(grad), mask=tl.trans(inside) & above)
+
+
+def _sizes(D: int) -> dict[str, int]:
+    n_blocks = triton.cdiv(D, block_of(D))
+    return {"N_TILES": n_blocks * (n_blocks + 1) // 2, "N_BLOCKS": n_blocks, "BLOCK": block_of(D)}
+
+
+def to_tiles(source: Tensor, D: int, cotangent: bool = False) -> Tensor:
+    """Tiles of symmetric matrices (B, D, D) or vectors (B, D(D+1)/2), or of the symmetric part of their cotangents."""
+    tiles = source.new_empty(tiled_shape(len(source), D))
+    if len(source):
+        grid = (tiles.shape[1], len(source))
+        _to_tiles[grid](source, tiles, D, VECTOR=source.ndim == 2, SYMMETRIZE=cotangent, **_sizes(D))
+    return tiles
+
+
+def from_tiles(tiles: Tensor, D: int, vector: bool = False) -> Tensor:
+    """The matrices (B, D, D) or vectors (B, D(D+1)/2) of tiles."""
+    batch = len(tiles)
+    out = tiles.new_empty((batch, D * (D + 1) // 2) if vector else (batch, D, D))
+    if batch:
+        _from_tiles[(tiles.shape[1], batch)](tiles, out, D, VECTOR=vector, **_sizes(D))
+    return out
 
 
 def normalize(cov: Tensor) -> tuple[Tensor, Tensor]:
-    """Packed Σ/tr Σ of whole matrices, I/D without variance; and (B, 2): the trace, and whether it counts."""
+    """Tiles of Σ/tr Σ, of I/D without variance, for matrices (B, D, D); and (B, 2): the trace, whether it counts."""
     batch, D, _ = cov.shape
-    sigma, scales = cov.new_empty((batch, D * (D + 1) // 2)), cov.new_empty((batch, 2))
+    sigma, scales = cov.new_empty(tiled_shape(batch, D)), cov.new_empty((batch, 2))
     if batch:
-        _normalize[(triton.cdiv(D, _ROWS), batch)](
-            cov, sigma, scales, D, SPAN=triton.next_power_of_2(D), ROWS=_ROWS, COLUMNS=_COLUMNS
-        )
+        _normalize[(sigma.shape[1], batch)](cov, sigma, scales, D, SPAN=triton.next_power_of_2(D), **_sizes(D))
     return sigma, scales
 
 
 def divide(s: Tensor, power: float, D: int) -> tuple[Tensor, Tensor]:
-    """S/tr(S)^power; and (B, 2): the trace, and whether it counts."""
-    out, totals = torch.empty_like(s), s.new_empty((len(s), 2))
+    """The vectors of S/tr(S)^power for tiles of S; and (B, 2): the trace, and whether it counts."""
+    out, totals = s.new_empty((len(s), D * (D + 1) // 2)), s.new_empty((len(s), 2))
     if len(s):
-        _divide[(triton.cdiv(s.shape[1], _CHUNK), len(s))](
-            s, out, totals, power, D, SPAN=triton.next_power_of_2(D), CHUNK=_CHUNK
-        )
+        _divide[(s.shape[1], len(s))](s, out, totals, power, D, SPAN=triton.next_power_of_2(D), **_sizes(D))
     return out, totals
 
 
 def spread(grad: Tensor, out: Tensor, totals: Tensor, power: float, D: int) -> Tensor:
-    """The cotangent of S as entries of a symmetric matrix, for that of the vector ``out`` of :func:`divide`."""
-    d_s = torch.empty_like(out)
+    """Tiles of the cotangent of S for that of the vector ``out`` of :func:`divide`."""
+    d_s = out.new_empty(tiled_shape(len(out), D))
     if len(out):
-        _spread[(len(out),)](
-            grad, out, totals, d_s, power, D, SPAN=triton.next_power_of_2(D), CHUNK=_CHUNK, num_warps=8
-        )
+        _spread[(len(out),)](grad, out, totals, d_s, power, D, CHUNK=2048, num_warps=8, **_sizes(D))
     return d_s
 
 
 def gather(d_sigma: Tensor, d_first: Tensor, sigma: Tensor, scales: Tensor, D: int) -> Tensor:
-    """The cotangent of Σ, whole matrices, for the sum of two cotangents of :func:`normalize`'s result."""
+    """The cotangent of Σ (B, D, D) for the sum of two tiled cotangents of :func:`normalize`'s result."""
     d_cov = sigma.new_empty((len(sigma), D, D))
     if len(sigma):
-        _gather[(triton.cdiv(D, 64), len(sigma))](
-            d_sigma, d_first, sigma, scales, d_cov, D,
-            SPAN=triton.next_power_of_2(D), ROWS=64, COLUMNS=_COLUMNS, CHUNK=_CHUNK, num_warps=8,
-        )  # fmt: skip
+        _gather[(len(sigma),)](d_sigma, d_first, sigma, scales, d_cov, D, num_warps=8, **_sizes(D))
     return d_cov

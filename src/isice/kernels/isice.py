@@ -1,5 +1,6 @@
-"""iSICE on packed matrices, one launch a step: the twin of ``ops/isice.py``."""
+"""iSICE on tiled matrices, one launch a step: the twin of ``ops/isice.py``."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -21,73 +22,84 @@ class Settings(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What the backward pass needs beside Σ; matrices are packed."""
+    """The result, and what the backward pass needs; matrices are tiled."""
 
-    out: Tensor  # (B, ·)
+    out: Tensor  # (B, D(D+1)/2)
     totals: Tensor  # (B, 2): the trace of the last S, and whether it counts
-    steps: Tensor  # (steps, B, ·): S before each step
-    alive: Tensor  # (steps, B, ·) int8: which parts each step left positive
+    sigma: Tensor  # Σ'
+    scales: Tensor  # (B, 2): the trace of Σ, and whether it counts
+    steps: Tensor  # (steps, B, …): S before each step
+    alive: Tensor  # (steps, B, …) int8: which parts each step left positive
 
 
 def _printed_step(s: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
-    """The step with ∇₁ = S, by PyTorch."""
-    moved, threshold = rate[:, None] * (s - sigma), (rate * lam)[:, None]
+    """The step with ∇₁ = S, by PyTorch; rate and λ are (B, 1, 1, 1)."""
+    moved, threshold = rate * (s - sigma), rate * lam
     plus, minus = (s.relu() + moved - threshold).relu(), ((-s).relu() - moved - threshold).relu()
     return plus - minus, (plus > 0).to(torch.int8) + 2 * (minus > 0).to(torch.int8)
 
 
 def _printed_step_vjp(
-    s: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor, alive: Tensor, grad: Tensor, D: int
+    s: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor, alive: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Cotangents of S and G, and those of rate and λ (B, 1, 2)."""
+    """Cotangents of S and G, and those of rate and λ (B, tiles, 2)."""
     d_plus, d_minus = grad * (alive & 1), grad * (alive & 2).ne(0)
-    rows, columns = torch.triu_indices(D, D, device=s.device)
-    twice = torch.where(rows == columns, 1.0, 2.0)  # an entry stands for two of the matrix
-    difference = ((d_minus - d_plus) * twice).sum(1, keepdim=True)
-    d_rate = ((d_plus + d_minus) * (s - sigma) * twice).sum(1, keepdim=True) + lam[:, None] * difference
-    d_gradient = (d_plus + d_minus) * rate[:, None]
+    d_gradient = (d_plus + d_minus) * rate
     d_s = d_plus * (s > 0) + d_minus * (s < 0) + d_gradient
-    return d_s, d_gradient, torch.stack([d_rate, rate[:, None] * difference], dim=-1)
+    twice = 2 - _on_diagonal(s)  # a tile off the diagonal stands for two
+    d_rate = (d_plus * (s - sigma - lam) + d_minus * (s - sigma + lam)).sum((2, 3)) * twice
+    d_lam = (rate * (d_minus - d_plus)).sum((2, 3)) * twice
+    return d_s, d_gradient, torch.stack([d_rate, d_lam], dim=-1)
+
+
+def _on_diagonal(tiled: Tensor) -> Tensor:
+    """One for each tile on the diagonal, zero for the others."""
+    n_blocks = (math.isqrt(8 * tiled.shape[1] + 1) - 1) // 2
+    return torch.eye(n_blocks, device=tiled.device)[tuple(torch.triu_indices(n_blocks, n_blocks))]
 
 
 def value(cov: Tensor, lam: Tensor, eta: Tensor, settings: Settings) -> Kept:
     """Alg. 2 for whole matrices (B, D, D) and per-image values (B,)."""
     betas, n_inverse_iter, power, printed, alpha, precision = settings
-    D, (sigma, _) = cov.shape[-1], normalize(cov)
+    D, (sigma, scales) = cov.shape[-1], normalize(cov)
     steps = sigma.new_empty((len(betas), *sigma.shape))
     alive = sigma.new_empty(steps.shape, dtype=torch.int8)
     last = torch.empty_like(sigma)
     matrices = [*steps, last]
-    run(sigma, n_inverse_iter, "inverse", precision, shift=alpha, packed=True, out=matrices[0])
+    run(sigma, D, n_inverse_iter, "inverse", precision, shift=alpha, out=matrices[0])
     for i, beta in enumerate(betas):
         s, following, rate = matrices[i], matrices[i + 1], eta * beta
         if printed and i == 0:
-            moved, alive[i] = _printed_step(s, sigma, rate, lam)
+            moved, alive[i] = _printed_step(s, sigma, _per_tile(rate), _per_tile(lam))
             following.copy_(moved)
         else:
             step = Step(sigma, rate, lam, alive[i])
-            run(s, n_inverse_iter, "inverse", precision, shift=alpha, step=step, out=following)
-    return Kept(*divide(last, power, D), steps, alive)
+            run(s, D, n_inverse_iter, "inverse", precision, shift=alpha, step=step, out=following)
+    return Kept(*divide(last, power, D), sigma, scales, steps, alive)
 
 
 def vjp(
-    grad: Tensor, cov: Tensor, kept: Kept, lam: Tensor, eta: Tensor, settings: Settings
+    grad: Tensor, D: int, kept: Kept, lam: Tensor, eta: Tensor, settings: Settings
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Cotangents of Σ (B, D, D), λ and η (B,) for that of the packed output, an entry of which stands for two."""
+    """Cotangents of Σ (B, D, D), λ and η (B,) for that of the vector, an entry of which stands for two."""
     betas, n_inverse_iter, power, printed, alpha, precision = settings
-    D, (sigma, scales) = cov.shape[-1], normalize(cov)
-    out, totals, steps, alive = kept
+    out, totals, sigma, scales, steps, alive = kept
     d_s = spread(grad, out, totals, power, D)
     d_sigma, d_lam, d_eta = torch.zeros_like(sigma), torch.zeros_like(lam), torch.zeros_like(eta)
     for i in reversed(range(len(betas))):
         rate = eta * betas[i]
         if printed and i == 0:
-            d_s, d_gradient, moments = _printed_step_vjp(steps[i], sigma, rate, lam, alive[i], d_s, D)
+            step_options = sigma, _per_tile(rate), _per_tile(lam), alive[i]
+            d_s, d_gradient, moments = _printed_step_vjp(steps[i], *step_options, d_s)
             d_sigma -= d_gradient
         else:
             step = Step(sigma, rate, lam, alive[i], d_sigma)
-            d_s, moments = run(steps[i], n_inverse_iter, "inverse", precision, shift=alpha, cotangent=d_s, step=step)
+            d_s, moments = run(steps[i], D, n_inverse_iter, "inverse", precision, shift=alpha, cotangent=d_s, step=step)
         d_rate, d_step_lam = moments.sum(1).unbind(-1)
         d_eta, d_lam = d_eta + betas[i] * d_rate, d_lam + d_step_lam
-    d_first, _ = run(sigma, n_inverse_iter, "inverse", precision, shift=alpha, cotangent=d_s, packed=True)
+    d_first, _ = run(sigma, D, n_inverse_iter, "inverse", precision, shift=alpha, cotangent=d_s)
     return gather(d_sigma, d_first, sigma, scales, D), d_lam, d_eta
+
+
+def _per_tile(values: Tensor) -> Tensor:
+    return values[:, None, None, None]

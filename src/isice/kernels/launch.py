@@ -1,7 +1,6 @@
 """How the iteration is launched: sizes of tiles, how many blocks share a matrix, what a call needs beside matrices."""
 
 import functools
-import math
 import os
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import triton
 from torch import Tensor
 
 from .newton_schulz import iterate
-from .program import SLOTS, Program, program
+from .program import DERIVATIVES, SLOTS, Program, block_of, program, tiled_shape
 
 PRECISIONS = {"accurate": 2, "fast": 1}  # planes of 16 bits: 22 or 11 bits of a number
 _POWER = {"inverse": -1.0, "sqrt": 0.5, "inverse_sqrt": -0.5}
@@ -25,12 +24,12 @@ class Shape(NamedTuple):
     block_k: int  # depth of a step of a product
     warps: int
     depth: int  # steps of a product in flight
-    strip: int = 16  # rows of a tile that are in work at once, before and after the products
+    strip: int = 16  # rows of a tile that are in work at once, after the products
     registers: int | None = None  # of a thread, at most
 
 
 class Step(NamedTuple):
-    """What a step of iSICE needs beside S: packed matrices (B, D(D+1)/2) and per-image values (B,)."""
+    """What a step of iSICE needs beside S: tiled matrices and per-image values (B,)."""
 
     sigma: Tensor
     rate: Tensor
@@ -40,10 +39,13 @@ class Step(NamedTuple):
 
 
 def shape(D: int, planes: int, derivative: bool) -> Shape:
-    """The sizes that were fastest on an H200; small tiles leave out more of the mirrored half."""
+    """The sizes that were fastest on an H200."""
+    block = block_of(D)
     if D <= 64:
-        return Shape(max(16, triton.next_power_of_2(D)), 16 if D <= 16 else 32, 4, 3)
-    return Shape(64, 32 if planes == 2 and derivative else 64, 4, 3)
+        return Shape(block, min(32, block), 4, 3)
+    if derivative:
+        return Shape(block, 32, 4, 3 if planes == 2 else 4)
+    return Shape(block, 64, 4, 3, registers=None if planes == 2 else 168)
 
 
 class Call(NamedTuple):
@@ -56,10 +58,6 @@ class Call(NamedTuple):
     precision: str
     derivative: bool
     step: bool
-    source_packed: bool
-    grad_packed: bool
-    vector: bool
-    packed: bool
 
 
 class Plan(NamedTuple):
@@ -80,7 +78,7 @@ def _resident_blocks(call: Call, dtype: torch.dtype, options: dict[str, Any]) ->
     single, whole = torch.float32, torch.int32
     matrices = (single,) * 5 + (torch.int8 if call.step else single,) + (single,) * 4
     dtypes = (*matrices, dtype, single, whole, single, whole, single)
-    compiled = iterate.warmup(*dtypes, 1, 256, 8, 0.0, 1.0, 1.0, grid=(1,), **options)
+    compiled = iterate.warmup(*dtypes, 1, 256, 8, 64, 0.0, 1.0, 1.0, 1.0, grid=(1,), **options)
     compiled._init_handles()
     properties, threads = torch.cuda.get_device_properties(call.device), 32 * options["num_warps"]
     by_registers = properties.regs_per_multiprocessor // (-(-compiled.n_regs // 8) * 8 * threads)
@@ -97,11 +95,10 @@ def plan(call: Call) -> Plan:
     sizes = shape(call.D, planes, call.derivative)
     side = triton.cdiv(call.D, sizes.block) * sizes.block
     n_tiles = (side // sizes.block) * (side // sizes.block + 1) // 2
-    n_slots, group = SLOTS * (1 + call.derivative), 1 if INTERPRETED else n_tiles
+    n_slots, group = SLOTS + DERIVATIVES * call.derivative, 1 if INTERPRETED else n_tiles
     options: dict[str, Any] = {
         "POWER": _POWER[call.kind], "DERIVATIVE": call.derivative, "STEP": call.step,
-        "SOURCE_PACKED": call.source_packed, "GRAD_PACKED": call.grad_packed, "GRAD_VECTOR": call.vector,
-        "OUT_PACKED": call.packed, "SIDE": side, "BLOCK": sizes.block, "BLOCK_K": sizes.block_k,
+        "SIDE": side, "BLOCK": sizes.block, "BLOCK_K": sizes.block_k,
         "STRIP": min(sizes.block, sizes.strip), "PLANES": planes, "N_TILES": n_tiles, "N_SLOTS": n_slots,
         "GROUP": group, "num_warps": sizes.warps, "num_stages": sizes.depth, "maxnreg": sizes.registers,
         "launch_cooperative_grid": not INTERPRETED,
@@ -115,58 +112,47 @@ def plan(call: Call) -> Plan:
     return Plan(steps, options, side, n_tiles, n_slots, planes, group, resident)
 
 
-def matrix_size(matrices: Tensor) -> int:
-    """D of whole matrices (B, D, D) or packed ones (B, D(D+1)/2)."""
-    return matrices.shape[-1] if matrices.ndim == 3 else (math.isqrt(8 * matrices.shape[-1] + 1) - 1) // 2
-
-
 def run(
     source: Tensor,
+    D: int,
     n_iter: int,
     kind: str,
     precision: str,
     *,
     shift: float = 0.0,
     cotangent: Tensor | None = None,
-    vector: bool = False,
-    packed: bool = False,
     step: Step | None = None,
     out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The iteration, or with a cotangent its backward pass, for float32 matrices (B, D, D) or packed (B, D(D+1)/2).
+    """The iteration, or with a cotangent its backward pass, for tiled matrices of D rows.
 
     Args:
         source: Symmetric matrices.
+        D: How many rows they have.
         n_iter: Newton–Schulz steps.
         kind: ``"inverse"``, ``"sqrt"`` or ``"inverse_sqrt"``; an inverse root takes two steps or more.
         precision: A key of :data:`PRECISIONS`.
         shift: Added to the diagonal first.
-        cotangent: Of the result, or with ``step`` of the next S: (B, D, D), or the packed entries of a symmetric one.
-        vector: Whether a packed cotangent is that of a vector, each of whose entries stands for two of the matrix.
-        packed: Whether the result is packed; always so with ``step``.
+        cotangent: Of the result, or with ``step`` of the next S; symmetric.
         step: A step of iSICE with the inverse of ``source`` as ∇₁.
         out: Where to put the result.
 
     Returns:
-        The result, the next S, or the cotangent of ``source``; and the cotangents of rate and λ, summed over each tile
-        (B, tiles, 2), empty without a step back.
+        The result, the next S, or the cotangent of ``source``, tiled; and the cotangents of rate and λ, summed over
+        each tile (B, tiles, 2), empty without a step back.
     """
-    batch, D, derivative = len(source), matrix_size(source), cotangent is not None
-    packed, grad_packed = packed or step is not None, cotangent is not None and cotangent.ndim == 2
-    kinds = (derivative, step is not None, source.ndim == 2, grad_packed, vector, packed)
-    fixed = plan(Call(source.device, D, n_iter, kind, precision, *kinds))
+    batch, derivative = len(source), cotangent is not None
+    fixed = plan(Call(source.device, D, n_iter, kind, precision, derivative, step is not None))
     n_tiles, side = fixed.n_tiles, fixed.side
-    if out is None:
-        out = source.new_empty((batch, D * (D + 1) // 2) if packed else (batch, D, D))
+    out = source.new_empty(tiled_shape(batch, D)) if out is None else out
     moments = source.new_empty((batch, n_tiles, 2) if step and derivative else (0,))
     norms = source if cotangent is None else torch.linalg.vector_norm(cotangent.flatten(1), dim=1)
     of_step: tuple[Tensor, ...] = (source,) * 6
     if step is not None:
         d_sigma = source if step.d_sigma is None else step.d_sigma
         of_step = (step.sigma, step.alive, step.rate, step.lam, d_sigma, moments)
-    rounds = triton.cdiv(max(1, batch), fixed.resident)
-    groups = triton.cdiv(batch, rounds)  # each has as many matrices as any other
-    device, tile = source.device, fixed.options["BLOCK"] ** 2
+    # The last round may be small: then its blocks have the GPU to themselves.
+    groups, device, tile = min(batch, fixed.resident), source.device, fixed.options["BLOCK"] ** 2
     workspace = torch.empty((groups, fixed.n_slots, fixed.planes, side, side), dtype=fixed.program.dtype, device=device)
     partials, results = source.new_empty((groups, n_tiles)), source.new_empty((groups, n_tiles, 2, tile))
     counters = torch.zeros(groups, dtype=torch.int32, device=device)
@@ -175,6 +161,6 @@ def run(
         iterate[(groups * fixed.group,)](
             source, source if cotangent is None else cotangent, norms, out, *of_step,
             workspace, partials, counters, results, steps.slots, steps.weights, len(steps.slots),
-            batch, D, shift, steps.scale, steps.derivative_scale, **fixed.options,
+            batch, D, side, shift, steps.scale, steps.shift, steps.derivative_scale, **fixed.options,
         )  # fmt: skip
     return out, moments

@@ -2,31 +2,39 @@
 
 A group of blocks carries one matrix through the whole iteration, each block the same tiles in every stage, and waits
 for the others between stages. All blocks are on the GPU at once (a cooperative launch), so waiting cannot deadlock,
-and the matrices in work are few enough to stay in the second cache level. The same launch divides by the trace and
-adds α before the iteration; after it, it scales back, packs or mirrors, and takes a step of iSICE or that step's
-backward pass.
+and the matrices in work are few enough to stay in the second cache level. The same launch adds α and divides by the
+trace before the iteration; after it, it scales back, and takes a step of iSICE or that step's backward pass. Matrices
+come and go tiled, so that this costs few instructions: a block is alone with its latencies.
 """
 
 import triton
 import triton.language as tl
 
-from .program import R, T
+from .program import M, R, T
 from .sparse_step import part_cotangents, sparse_step
 from .stage import D_SLOT, stage
-from .tiles import load_tile, place_on_diagonal, store_tile, store_value, tile_corner, trace_of
+from .tiles import diagonal_places, store_value, tile_corner, trace_of
 
 # A direction enters the iteration with this norm: then its growth fits the range of float16, and so do small entries.
 _DIRECTION_NORM: tl.constexpr = tl.constexpr(8.0)
 _T: tl.constexpr = tl.constexpr(T)
+_M: tl.constexpr = tl.constexpr(M)
 _FACTOR: tl.constexpr = tl.constexpr(R + 1)
 
 
 @triton.jit
-def _wait_for_group(counter, target, GROUP: tl.constexpr):
-    """Returns once every block of the group has come here; what they stored before is then visible."""
+def _arrive(counter, GROUP: tl.constexpr):
+    """Says that this block has come here; what it stored before is visible to those who wait."""
     tl.debug_barrier()
     if GROUP > 1:
-        seen = tl.atomic_add(counter, 1, sem="acq_rel") + 1
+        tl.atomic_add(counter, 1, sem="release")
+
+
+@triton.jit
+def _wait(counter, target, GROUP: tl.constexpr):
+    """Returns once the blocks of the group have arrived so many times."""
+    if GROUP > 1:
+        seen = tl.atomic_add(counter, 0, sem="acquire")
         while seen < target:
             seen = tl.atomic_add(counter, 0, sem="acquire")
         tl.debug_barrier()
@@ -44,139 +52,127 @@ def _power(trace, POWER: tl.constexpr):
 
 
 @triton.jit
-def _add_to_diagonal(matrix, value, first_row, D, PACKED: tl.constexpr, BLOCK: tl.constexpr):
-    """Adds a number to a part of the diagonal."""
-    rows = first_row + tl.arange(0, BLOCK)
-    spots = matrix + place_on_diagonal(rows, D, PACKED)
-    tl.store(spots, tl.load(spots, mask=rows < D, other=0.0) + value, mask=rows < D)
+def _add_to_diagonal(tile, value, n_rows, BLOCK: tl.constexpr):
+    """Adds a number to the first entries of the diagonal of a tile."""
+    line = tl.arange(0, BLOCK)
+    spots = tile + line * (BLOCK + 1)
+    tl.store(spots, tl.load(spots) + value, mask=line < n_rows)
 
 
 @triton.jit
-def _trace_one(matrix, rows, columns, D, shift, trace, alive, PACKED: tl.constexpr):
+def _trace_one(tile, diagonal, D, shift, trace, alive):
     """A tile of T: the shifted matrix divided by its trace; I/D where there is no variance."""
-    tile = load_tile(matrix, rows, columns, D, PACKED)
-    diagonal = (rows[:, None] == columns[None, :]) & (rows[:, None] < D)
-    return (tile + tl.where(diagonal, shift, 0.0)) / trace + tl.where(diagonal, (1.0 - alive) / D, 0.0)
+    return tile * (1.0 / trace) + tl.where(diagonal, shift / trace + (1.0 - alive) / D, 0.0)
 
 
 @triton.jit
-def _direction(
-    cotangent, alive_parts, rate, rows, columns, D, PACKED: tl.constexpr, STEP: tl.constexpr, VECTOR: tl.constexpr
-):
-    """A tile of the symmetric cotangent of the result of the iteration."""
-    grad = load_tile(cotangent, rows, columns, D, PACKED)
+def _direction(cotangent, alive_parts, at, rate, STEP: tl.constexpr):
+    """Entries of the symmetric cotangent of the result of the iteration."""
+    grad = tl.load(cotangent + at)
     if STEP:
-        d_plus, d_minus = part_cotangents(load_tile(alive_parts, rows, columns, D, True), grad)
+        d_plus, d_minus = part_cotangents(tl.load(alive_parts + at), grad)
         grad = rate * (d_plus + d_minus)
-    elif VECTOR:
-        # An entry of the vector stands for two entries of the matrix.
-        grad = tl.where(rows[:, None] == columns[None, :], grad, 0.5 * grad)
-    elif not PACKED:
-        grad = 0.5 * (grad + tl.trans(load_tile(cotangent, columns, rows, D, False)))
     return grad
 
 
 @triton.jit
 def _prepare(
-    workspace, matrix, grad, alive_parts, rate, trace, alive, scale, d_scale, rows, columns, diagonal, D, shift,
+    workspace, matrix, grad, alive_parts, rate, trace, alive, scale, m_shift, d_scale,
+    first_row, first_column, D, shift,
     INVERSE_ROOT: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr,
-    SOURCE_PACKED: tl.constexpr, GRAD_PACKED: tl.constexpr, GRAD_VECTOR: tl.constexpr,
-    SIDE: tl.constexpr, PLANES: tl.constexpr,
+    SIDE: tl.constexpr, BLOCK: tl.constexpr, PLANES: tl.constexpr,
 ):  # fmt: skip
-    """Stores a tile of T, of the first factor of an inverse root, and of their derivatives."""
-    t = _trace_one(matrix, rows, columns, D, shift, trace, alive, SOURCE_PACKED)
-    store_value(workspace, _T, t * scale, rows, columns, diagonal, SIDE, PLANES)
+    """Stores a tile of T, of M, of the first factor of an inverse root, and of their derivatives."""
+    line, on_diagonal = tl.arange(0, BLOCK), first_row == first_column
+    rows, columns, at = first_row + line, first_column + line, line[:, None] * BLOCK + line[None, :]
+    eye = rows[:, None] == columns[None, :]
+    t = _trace_one(tl.load(matrix + at), eye & (rows < D)[:, None], D, shift, trace, alive)
+    store_value(workspace, _T, t * scale, rows, columns, on_diagonal, SIDE, PLANES)
+    if on_diagonal:
+        store_value(workspace, _M, t * scale - tl.where(eye, m_shift, 0.0), rows, columns, True, SIDE, PLANES)
     if INVERSE_ROOT:
-        eye = tl.where(rows[:, None] == columns[None, :], 1.5, 0.0)
-        store_value(workspace, _FACTOR, (eye - 0.5 * t) * scale, rows, columns, diagonal, SIDE, PLANES)
+        first = tl.where(eye, 1.5, 0.0) - 0.5 * t
+        store_value(workspace, _FACTOR, first * scale, rows, columns, on_diagonal, SIDE, PLANES)
     if DERIVATIVE:
-        dt = d_scale * _direction(grad, alive_parts, rate, rows, columns, D, GRAD_PACKED, STEP, GRAD_VECTOR)
-        store_value(workspace, _T + D_SLOT, dt, rows, columns, diagonal, SIDE, PLANES)
+        dt = d_scale * _direction(grad, alive_parts, at, rate, STEP)
+        store_value(workspace, _T + D_SLOT, dt, rows, columns, on_diagonal, SIDE, PLANES)
         if INVERSE_ROOT:
-            store_value(workspace, _FACTOR + D_SLOT, -0.5 * dt, rows, columns, diagonal, SIDE, PLANES)
+            store_value(workspace, _FACTOR + D_SLOT, -0.5 * dt, rows, columns, on_diagonal, SIDE, PLANES)
 
 
 @triton.jit
-def _leave_value(
-    value, result, matrix, sigma, alive_parts, rate, lam, rows, columns, D, STEP: tl.constexpr, PACKED: tl.constexpr
-):  # fmt: skip
+def _leave_value(value, out, matrix, sigma, alive_parts, at, rate, lam, inside, STEP: tl.constexpr):
     """Stores a strip of the result, or of the next S with ``value`` as ∇₁."""
     if STEP:
-        s = load_tile(matrix, rows, columns, D, True)
-        value, parts = sparse_step(s, value - load_tile(sigma, rows, columns, D, True), rate, lam)
-        store_tile(alive_parts, parts, rows, columns, D, True)
-    store_tile(result, value, rows, columns, D, PACKED)
+        value, parts = sparse_step(tl.load(matrix + at), value - tl.load(sigma + at), rate, lam)
+        tl.store(alive_parts + at, parts)
+    tl.store(out + at, tl.where(inside, value, 0.0))
 
 
 @triton.jit
 def _leave_slope(
-    value, slope, result, matrix, grad, sigma, alive_parts, d_sigma,
-    rate, lam, trace, alive, back, rows, columns, D, shift,
-    POWER: tl.constexpr, STEP: tl.constexpr, SOURCE_PACKED: tl.constexpr, GRAD_PACKED: tl.constexpr,
-    GRAD_VECTOR: tl.constexpr, OUT_PACKED: tl.constexpr,
+    value, slope, out, matrix, grad, sigma, alive_parts, d_sigma, at, diagonal, rate, lam, trace, alive, back, D, shift,
+    POWER: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """Stores a strip of the cotangent of the source; sums for the trace and for the cotangents of rate and λ."""
-    inside = (rows[:, None] < D) & (columns[None, :] < D)
-    direction = _direction(grad, alive_parts, rate, rows, columns, D, GRAD_PACKED, STEP, GRAD_VECTOR)
-    t = _trace_one(matrix, rows, columns, D, shift, trace, alive, SOURCE_PACKED)
-    along = tl.sum(tl.where(inside, POWER * direction * value - slope * t, 0.0))
-    d_rate, d_lam = 0.0, 0.0
+    """Stores a strip of the cotangent of the source; returns what is summed for the trace and the cotangents of rate
+    and λ. Beyond D the cotangent is zero, and with it all of that.
+    """
+    s = tl.load(matrix + at)
+    direction = _direction(grad, alive_parts, at, rate, STEP)
+    t = _trace_one(s, diagonal, D, shift, trace, alive)
+    along = POWER * direction * value - slope * t
+    d_rate, d_lam = along, along
     slope *= back / trace
     if STEP:
-        s, given = load_tile(matrix, rows, columns, D, True), load_tile(grad, rows, columns, D, True)
-        d_plus, d_minus = part_cotangents(load_tile(alive_parts, rows, columns, D, True), given)
+        d_plus, d_minus = part_cotangents(tl.load(alive_parts + at), tl.load(grad + at))
         slope += tl.where(s > 0, d_plus, 0.0) + tl.where(s < 0, d_minus, 0.0)
-        gradient = back * value - load_tile(sigma, rows, columns, D, True)
-        d_rate = tl.sum(tl.where(inside, d_plus * (gradient - lam) + d_minus * (gradient + lam), 0.0))
-        d_lam = rate * tl.sum(d_minus - d_plus)
-        store_tile(d_sigma, load_tile(d_sigma, rows, columns, D, True) - direction, rows, columns, D, True)
-    store_tile(result, slope, rows, columns, D, OUT_PACKED)
+        gradient = back * value - tl.load(sigma + at)
+        d_rate = d_plus * (gradient - lam) + d_minus * (gradient + lam)
+        d_lam = rate * (d_minus - d_plus)
+        tl.store(d_sigma + at, tl.load(d_sigma + at) - direction)
+    tl.store(out + at, slope)
     return along, d_rate, d_lam
 
 
 @triton.jit
 def _leave(
-    tile, result, matrix, grad, sigma, alive_parts, d_sigma, rate, lam, trace, alive, back, from_norm,
+    result, out, matrix, grad, sigma, alive_parts, d_sigma, rate, lam, trace, alive, back, from_norm,
     first_row, first_column, D, shift,
-    POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr, SOURCE_PACKED: tl.constexpr,
-    GRAD_PACKED: tl.constexpr, GRAD_VECTOR: tl.constexpr, OUT_PACKED: tl.constexpr,
-    BLOCK: tl.constexpr, STRIP: tl.constexpr,
+    POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr, STRIP: tl.constexpr,
 ):  # fmt: skip
-    """Stores a finished tile, strip by strip; returns the sums of :func:`_leave_slope`."""
+    """Stores a finished tile, strip by strip; returns the sums over :func:`_leave_slope`."""
     columns = first_column + tl.arange(0, BLOCK)
-    along, d_rate, d_lam = 0.0, 0.0, 0.0
+    along = tl.zeros((STRIP, BLOCK), dtype=tl.float32)
+    d_rate, d_lam = along, along
     for strip in range(0, BLOCK, STRIP):
         lines = strip + tl.arange(0, STRIP)
-        within = lines[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-        value = tl.load(tile + within)
+        at = lines[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+        rows = first_row + lines
+        inside = (rows < D)[:, None] & (columns < D)[None, :]
+        value = tl.load(result + at)
         if DERIVATIVE:
-            slope = tl.load(tile + BLOCK * BLOCK + within) * from_norm
+            slope = tl.load(result + BLOCK * BLOCK + at) * from_norm
             sums = _leave_slope(
-                value, slope, result, matrix, grad, sigma, alive_parts, d_sigma,
-                rate, lam, trace, alive, back, first_row + lines, columns, D, shift,
-                POWER, STEP, SOURCE_PACKED, GRAD_PACKED, GRAD_VECTOR, OUT_PACKED,
+                value, slope, out, matrix, grad, sigma, alive_parts, d_sigma, at,
+                (rows[:, None] == columns[None, :]) & inside, rate, lam, trace, alive, back, D, shift, POWER, STEP,
             )  # fmt: skip
             along, d_rate, d_lam = along + sums[0], d_rate + sums[1], d_lam + sums[2]
         else:
-            _leave_value(
-                back * value, result, matrix, sigma, alive_parts, rate, lam, first_row + lines, columns, D,
-                STEP, OUT_PACKED,
-            )  # fmt: skip
-    return along, d_rate, d_lam
+            _leave_value(back * value, out, matrix, sigma, alive_parts, at, rate, lam, inside, STEP)
+    return tl.sum(along), tl.sum(d_rate), tl.sum(d_lam)
 
 
-_MATRICES = ["source", "cotangent", "norms", "out", "sigma", "alive_parts", "rates", "lams", "d_sigma", "moments"]
-
-
-@triton.jit(do_not_specialize=["n_stages", "batch", "D"], do_not_specialize_on_alignment=_MATRICES)
+@triton.jit(
+    do_not_specialize=["n_stages", "batch", "D", "side"],
+    do_not_specialize_on_alignment=["norms", "rates", "lams", "moments"],
+)
 def iterate(
-    source, cotangent, norms, out,  # matrices (B, D, D) or packed, and the norms (B,) of the cotangents
-    sigma, alive_parts, rates, lams, d_sigma, moments,  # a step of iSICE: packed; values (B,); sums (B, tiles, 2)
+    source, cotangent, norms, out,  # tiled matrices, and the norms (B,) of the cotangents
+    sigma, alive_parts, rates, lams, d_sigma, moments,  # a step of iSICE: tiled; values (B,); sums (B, tiles, 2)
     workspace, partials, counters, results,  # of each group: slots, a sum for each tile, arrivals, tiles of the result
     slots, weights, n_stages,  # the program
-    batch, D, shift, scale, derivative_scale,
+    batch, D, side, shift, scale, m_shift, derivative_scale,
     POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr,
-    SOURCE_PACKED: tl.constexpr, GRAD_PACKED: tl.constexpr, GRAD_VECTOR: tl.constexpr, OUT_PACKED: tl.constexpr,
     SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, STRIP: tl.constexpr, PLANES: tl.constexpr,
     N_TILES: tl.constexpr, N_SLOTS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
@@ -187,14 +183,11 @@ def iterate(
     partials += group * N_TILES
     counters += group
     results += group * (2 * N_TILES * BLOCK * BLOCK)
-    packed_size = D * (D + 1) // 2
+    index = tl.arange(0, triton.next_power_of_2(SIDE))
+    diagonal_at = diagonal_places(index, SIDE // BLOCK, BLOCK)
     arrivals = 0
     for image in range(group, batch, n_groups):
-        at = tl.full([], image, tl.int64)
-        packed = at * packed_size
-        matrix = source + (packed if SOURCE_PACKED else at * D * D)
-        grad = cotangent + (packed if GRAD_PACKED else at * D * D)
-        result = out + (packed if OUT_PACKED else at * D * D)
+        first = tl.full([], image, tl.int64) * (N_TILES * BLOCK * BLOCK)
         rate, lam, norm, to_norm = 0.0, 0.0, 1.0, 1.0
         if STEP:
             rate, lam = tl.load(rates + image), tl.load(lams + image)
@@ -203,57 +196,72 @@ def iterate(
             if STEP:
                 norm *= 2 * tl.abs(rate)
             to_norm = tl.where(norm > 0, _DIRECTION_NORM / norm, 0.0)
-        trace, alive = trace_of(matrix, D, shift, SOURCE_PACKED, triton.next_power_of_2(SIDE))
-
+        diagonal = tl.load(source + first + diagonal_at, mask=index < D, other=0.0)
+        trace, alive = trace_of(diagonal, D, shift)
+        if not DERIVATIVE:
+            _wait(counters, arrivals, GROUP)  # until nobody reads the slots of the matrix before
         for tile in range(rank, N_TILES, GROUP):
-            first_row, first_column, diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
-            for strip in range(0, BLOCK, STRIP):
-                rows, columns = first_row + strip + tl.arange(0, STRIP), first_column + tl.arange(0, BLOCK)
-                _prepare(
-                    workspace, matrix, grad, alive_parts + packed, rate, trace, alive, scale,
-                    to_norm * scale * derivative_scale, rows, columns, diagonal, D, shift,
-                    POWER == -0.5, DERIVATIVE, STEP, SOURCE_PACKED, GRAD_PACKED, GRAD_VECTOR, SIDE, PLANES,
-                )  # fmt: skip
+            first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
+            at = first + tile * (BLOCK * BLOCK)
+            _prepare(
+                workspace, source + at, cotangent + at, alive_parts + at, rate, trace, alive, scale, m_shift,
+                to_norm * scale * derivative_scale, first_row, first_column, D, shift,
+                POWER == -0.5, DERIVATIVE, STEP, SIDE, BLOCK, PLANES,
+            )  # fmt: skip
 
-        for index in range(0, n_stages):
+        for index_of_stage in range(0, n_stages):
             # The row is read before the wait, so that it is there after it.
-            slot, weight = slots + 4 * index, weights + 3 * index
-            left, right, into, wait = tl.load(slot), tl.load(slot + 1), tl.load(slot + 2), tl.load(slot + 3)
-            alpha, ratio, gamma = tl.load(weight), tl.load(weight + 1), tl.load(weight + 2)
+            row, weight = slots + 7 * index_of_stage, weights + 2 * index_of_stage
+            left, left_diagonal, right, right_diagonal = (
+                tl.load(row),
+                tl.load(row + 1),
+                tl.load(row + 2),
+                tl.load(row + 3),
+            )
+            into, into_diagonal, wait = tl.load(row + 4), tl.load(row + 5), tl.load(row + 6)
+            alpha, gamma = tl.load(weight), tl.load(weight + 1)
             if wait != 0:
                 arrivals += GROUP
-                _wait_for_group(counters, arrivals, GROUP)
+                _arrive(counters, GROUP)
+                _wait(counters, arrivals, GROUP)
             for tile in range(rank, N_TILES, GROUP):
-                first_row, first_column, diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
-                rows, columns = first_row + tl.arange(0, BLOCK), first_column + tl.arange(0, BLOCK)
+                first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
                 stage(
-                    workspace, results + 2 * tile * BLOCK * BLOCK, left, right, into, index == n_stages - 1,
-                    alpha, ratio, gamma, rows, columns, diagonal, SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE,
+                    workspace, side, results + 2 * tile * BLOCK * BLOCK,
+                    (left, left_diagonal, right, right_diagonal, into, into_diagonal), index_of_stage == n_stages - 1,
+                    alpha, gamma, m_shift, first_row, first_column, SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE,
                 )  # fmt: skip
 
-        tl.debug_barrier()
         back = _power(trace, POWER)
+        if not DERIVATIVE:
+            arrivals += GROUP
+            _arrive(counters, GROUP)
+        else:
+            tl.debug_barrier()
         for tile in range(rank, N_TILES, GROUP):
-            first_row, first_column, diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
+            first_row, first_column, on_diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
+            at = first + tile * (BLOCK * BLOCK)
             along, d_rate, d_lam = _leave(
-                results + 2 * tile * BLOCK * BLOCK, result, matrix, grad,
-                sigma + packed, alive_parts + packed, d_sigma + packed, rate, lam, trace, alive, back,
-                norm / (_DIRECTION_NORM * derivative_scale), first_row, first_column, D, shift,
-                POWER, DERIVATIVE, STEP, SOURCE_PACKED, GRAD_PACKED, GRAD_VECTOR, OUT_PACKED, BLOCK, STRIP,
+                results + 2 * tile * BLOCK * BLOCK, out + at, source + at, cotangent + at, sigma + at, alive_parts + at,
+                d_sigma + at, rate, lam, trace, alive, back, norm / (_DIRECTION_NORM * derivative_scale),
+                first_row, first_column, D, shift, POWER, DERIVATIVE, STEP, BLOCK, STRIP,
             )  # fmt: skip
             if DERIVATIVE:
-                twice = tl.where(diagonal, 1.0, 2.0)
+                twice = tl.where(on_diagonal, 1.0, 2.0)
                 tl.store(partials + tile, twice * along)
                 if STEP:
-                    tl.store(moments + (at * N_TILES + tile) * 2, twice * d_rate)
-                    tl.store(moments + (at * N_TILES + tile) * 2 + 1, twice * d_lam)
+                    spot = moments + (tl.full([], image, tl.int64) * N_TILES + tile) * 2
+                    tl.store(spot, twice * d_rate)
+                    tl.store(spot + 1, twice * d_lam)
 
-        arrivals += GROUP
-        _wait_for_group(counters, arrivals, GROUP)
         if DERIVATIVE:
-            index = tl.arange(0, triton.next_power_of_2(N_TILES))
-            along = tl.sum(tl.load(partials + index, mask=index < N_TILES, other=0.0, cache_modifier=".cg"))
+            arrivals += GROUP
+            _arrive(counters, GROUP)
+            _wait(counters, arrivals, GROUP)
+            every = tl.arange(0, triton.next_power_of_2(N_TILES))
+            along = tl.sum(tl.load(partials + every, mask=every < N_TILES, other=0.0, cache_modifier=".cg"))
             for tile in range(rank, N_TILES, GROUP):
-                first_row, _, diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
-                if diagonal:
-                    _add_to_diagonal(result, alive * along * back / trace, first_row, D, OUT_PACKED, BLOCK)
+                first_row, _, on_diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
+                if on_diagonal:
+                    at = first + tile * (BLOCK * BLOCK)
+                    _add_to_diagonal(out + at, alive * along * back / trace, D - first_row, BLOCK)

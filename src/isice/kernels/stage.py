@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .program import SLOTS
-from .tiles import load_planes, load_value, store_value
+from .tiles import load_planes, store_value
 
 # The derivative of the matrix in a slot lies this many slots further on.
 D_SLOT: tl.constexpr = tl.constexpr(SLOTS)
@@ -12,25 +12,26 @@ D_SLOT: tl.constexpr = tl.constexpr(SLOTS)
 
 @triton.jit
 def products(
-    workspace, left, right, ratio, rows, columns,
+    workspace, side, left, left_diagonal, right, right_diagonal, first_row, first_column,
     SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):  # fmt: skip
-    """A tile of LC + ratio·L and, for derivatives, of dL·C + L·dC + ratio·dL (else zero)."""
-    total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
-    d_total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
-    if ratio != 0.0:
-        total = ratio * load_value(workspace, left, rows, columns, SIDE, PLANES)
-        if DERIVATIVE:
-            d_total = ratio * load_value(workspace, left + D_SLOT, rows, columns, SIDE, PLANES)
+    """A tile of LC and, for derivatives, of dL·C + L·dC (else zero)."""
+    rows, columns = first_row + tl.arange(0, BLOCK), first_column + tl.arange(0, BLOCK)
     # Tensor cores cut off what is small against their sum, and a sum waits for itself: small products, and the two
     # halves of the derivative, have sums of their own.
-    d_other = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     small = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    d_total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    d_other = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     d_small = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
-    for start in range(0, SIDE, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K)
-        c, c_low = load_planes(workspace, right, columns, k, SIDE, PLANES)
-        a, a_low = load_planes(workspace, left, rows, k, SIDE, PLANES)
+    # A bound known only at run time keeps the loop rolled: unrolled, it is too much code.
+    tl.assume(side >= BLOCK_K)
+    for start in range(0, side, BLOCK_K):
+        k, block = start + tl.arange(0, BLOCK_K), start // BLOCK * BLOCK
+        left_slot = tl.where(block == first_row, left_diagonal, left)
+        right_slot = tl.where(block == first_column, right_diagonal, right)
+        c, c_low = load_planes(workspace, right_slot, columns, k, SIDE, PLANES)
+        a, a_low = load_planes(workspace, left_slot, rows, k, SIDE, PLANES)
         total = tl.dot(a, tl.trans(c), total)
         if PLANES == 2:
             small = tl.dot(a_low, tl.trans(c), small)
@@ -49,30 +50,29 @@ def products(
 
 
 @triton.jit
-def symmetric(value, diagonal):
-    """A tile on the diagonal made exactly symmetric."""
-    if diagonal:
-        value = 0.5 * (value + tl.trans(value))
-    return value
-
-
-@triton.jit
 def stage(
-    workspace, result, left, right, out, last, alpha, ratio, gamma, rows, columns, diagonal,
+    workspace, side, result, slots, last, alpha, gamma, shift, first_row, first_column,
     SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):  # fmt: skip
-    """Stores a tile of α(LC + ratio·L) + γI and its derivative: in a slot, or after the last product in ``result``."""
-    total, d_total = products(workspace, left, right, ratio, rows, columns, SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE)
-    whole = tl.arange(0, BLOCK)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-    eye = tl.where(rows[:, None] == columns[None, :], gamma, 0.0)
-    value = symmetric(alpha * total + eye, diagonal)
+    """Stores a tile of αLC + γI and its derivative: in a slot, or after the last product in ``result``."""
+    left, left_diagonal, right, right_diagonal, out, out_diagonal = slots
+    total, d_total = products(
+        workspace, side, left, left_diagonal, right, right_diagonal, first_row, first_column,
+        SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE,
+    )  # fmt: skip
+    line, on_diagonal = tl.arange(0, BLOCK), first_row == first_column
+    rows, columns, whole = first_row + line, first_column + line, line[:, None] * BLOCK + line[None, :]
+    eye = tl.where(rows[:, None] == columns[None, :], 1.0, 0.0)
+    value = alpha * total + gamma * eye
     if last:
         tl.store(result + whole, value)
     else:
-        store_value(workspace, out, value, rows, columns, diagonal, SIDE, PLANES)
+        store_value(workspace, out, value, rows, columns, on_diagonal, SIDE, PLANES)
+        if on_diagonal and out_diagonal >= 0:
+            store_value(workspace, out_diagonal, value - shift * eye, rows, columns, True, SIDE, PLANES)
     if DERIVATIVE:
-        slope = symmetric(alpha * d_total, diagonal)
+        slope = alpha * d_total
         if last:
             tl.store(result + BLOCK * BLOCK + whole, slope)
         else:
-            store_value(workspace, out + D_SLOT, slope, rows, columns, diagonal, SIDE, PLANES)
+            store_value(workspace, out + D_SLOT, slope, rows, columns, on_diagonal, SIDE, PLANES)

@@ -19,10 +19,13 @@ def _result(matrices: Tensor, vectorized: bool) -> Tensor:
 
 @torch.library.custom_op("isice::newton_schulz", mutates_args=())
 def _newton_schulz(cov: Tensor, n_iter: int, kind: str, precision: str, vectorized: bool) -> Tensor:
+    from ..kernels.ends import from_tiles, to_tiles
     from ..kernels.launch import run
 
+    D = cov.shape[-1]
     with torch.cuda.device_of(cov):
-        return run(cov.contiguous(), n_iter, kind, precision, packed=vectorized)[0]
+        result, _ = run(to_tiles(cov.contiguous(), D), D, n_iter, kind, precision)
+        return from_tiles(result, D, vectorized)
 
 
 @_newton_schulz.register_fake
@@ -34,11 +37,13 @@ def _(cov: Tensor, n_iter: int, kind: str, precision: str, vectorized: bool) -> 
 def _newton_schulz_vjp(
     cov: Tensor, grad: Tensor, n_iter: int, kind: str, precision: str, vectorized: bool
 ) -> Tensor:  # fmt: skip
+    from ..kernels.ends import from_tiles, to_tiles
     from ..kernels.launch import run
 
-    cov, grad = cov.contiguous(), grad.contiguous()
+    D = cov.shape[-1]
     with torch.cuda.device_of(cov):
-        return run(cov, n_iter, kind, precision, cotangent=grad, vector=vectorized)[0]
+        tiles, direction = to_tiles(cov.contiguous(), D), to_tiles(grad.contiguous(), D, cotangent=True)
+        return from_tiles(run(tiles, D, n_iter, kind, precision, cotangent=direction)[0], D)
 
 
 @_newton_schulz_vjp.register_fake
@@ -50,7 +55,7 @@ def _(cov: Tensor, grad: Tensor, n_iter: int, kind: str, precision: str, vectori
 def _isice(
     cov: Tensor, lam: Tensor, eta: Tensor, betas: list[float], n_inverse_iter: int, power: float, printed: bool,
     alpha: float, precision: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     from ..kernels import isice
 
     settings = isice.Settings(list(betas), n_inverse_iter, power, printed, alpha, precision)
@@ -62,31 +67,34 @@ def _isice(
 def _(
     cov: Tensor, lam: Tensor, eta: Tensor, betas: list[float], n_inverse_iter: int, power: float, printed: bool,
     alpha: float, precision: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    out = _result(cov, True)
-    steps = out.new_empty((len(betas), *out.shape))
-    return out, out.new_empty((len(out), 2)), steps, torch.empty_like(steps, dtype=torch.int8)
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    from ..kernels.program import tiled_shape
+
+    sigma = cov.new_empty(tiled_shape(len(cov), cov.shape[-1]))
+    steps, totals = sigma.new_empty((len(betas), *sigma.shape)), cov.new_empty((len(cov), 2))
+    alive = torch.empty_like(steps, dtype=torch.int8)
+    return _result(cov, True), totals, sigma, torch.empty_like(totals), steps, alive
 
 
 @torch.library.custom_op("isice::isice_vjp", mutates_args=())
 def _isice_vjp(
-    grad: Tensor, cov: Tensor, kept: list[Tensor], lam: Tensor, eta: Tensor, betas: list[float], n_inverse_iter: int,
+    grad: Tensor, size: int, kept: list[Tensor], lam: Tensor, eta: Tensor, betas: list[float], n_inverse_iter: int,
     power: float, printed: bool, alpha: float, precision: str,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     from ..kernels import isice
 
     settings = isice.Settings(list(betas), n_inverse_iter, power, printed, alpha, precision)
     per_image = lam.contiguous(), eta.contiguous()
-    with torch.cuda.device_of(cov):
-        return isice.vjp(grad.contiguous(), cov.contiguous(), isice.Kept(*kept), *per_image, settings)
+    with torch.cuda.device_of(grad):
+        return isice.vjp(grad.contiguous(), size, isice.Kept(*kept), *per_image, settings)
 
 
 @_isice_vjp.register_fake
 def _(
-    grad: Tensor, cov: Tensor, kept: list[Tensor], lam: Tensor, eta: Tensor, betas: list[float], n_inverse_iter: int,
+    grad: Tensor, size: int, kept: list[Tensor], lam: Tensor, eta: Tensor, betas: list[float], n_inverse_iter: int,
     power: float, printed: bool, alpha: float, precision: str,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return torch.empty_like(cov), torch.empty_like(lam), torch.empty_like(eta)
+    return grad.new_empty((len(grad), size, size)), torch.empty_like(lam), torch.empty_like(eta)
 
 
 class FusedNewtonSchulz(torch.autograd.Function):
@@ -111,18 +119,19 @@ class FusedNewtonSchulz(torch.autograd.Function):
 
 
 class FusedISICE(torch.autograd.Function):
-    """Alg. 2 on (B, D, D), giving vectors; keeps Σ and the packed S of each step. No second derivative."""
+    """Alg. 2 on (B, D, D), giving vectors; keeps Σ' and the S of each step. No second derivative."""
 
     @staticmethod
     def forward(ctx: Any, cov: Tensor, lam: Tensor, eta: Tensor, settings: tuple[Any, ...]) -> Tensor:
-        ctx.settings = (*settings, kernel_precision())
+        ctx.settings, ctx.size = (*settings, kernel_precision()), cov.shape[-1]
         out, *kept = _isice(cov, lam, eta, *ctx.settings)
-        ctx.save_for_backward(cov, lam, eta, out, *kept)
+        ctx.save_for_backward(lam, eta, out, *kept)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        cov, lam, eta, *kept = ctx.saved_tensors
+        lam, eta, *kept = ctx.saved_tensors
         with torch.no_grad():
-            result = _isice_vjp(grads[0], cov, kept, lam, eta, *ctx.settings)
-        return (*first_derivative_only("isice", (grads[0], cov, lam, eta), result), None)
+            result = _isice_vjp(grads[0], ctx.size, kept, lam, eta, *ctx.settings)
+        # The result stands for Σ, which is not kept: it depends on it.
+        return (*first_derivative_only("isice", (grads[0], kept[0], lam, eta), result), None)
