@@ -3,8 +3,9 @@
 Usage: python benchmarks/cpu_products.py [--sizes 64 128 256] [--batch 8] [--threads 1 2] [--out FILE]
 
 The products (shapes, scalars, which memory feeds which) are recorded while the operation runs, then replayed on memory
-allocated beforehand, which overlaps as the operation's own did. Both are timed in alternation and the shortest of each is kept: what else the machine does
-only ever adds to a time. One thread is timed by its CPU time, several by the wall clock.
+allocated beforehand, which overlaps as the operation's own did. Both are timed in alternation and the shortest of each
+is kept: what else the machine does only ever adds to a time. One thread is timed by its CPU time, several by the wall
+clock.
 """
 
 import argparse

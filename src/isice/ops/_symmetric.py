@@ -14,7 +14,7 @@ def plus_transpose(matrix: Tensor) -> Tensor:
         return matrix + matrix.mT
     batch, size, _ = matrix.shape
     channels_last = matrix.reshape(batch, 1, 1, size * size).permute(0, 3, 1, 2)
-    return matrix + torch.channel_shuffle(channels_last, size).view(batch, size, size)
+    return torch.channel_shuffle(channels_last, size).view(batch, size, size).add_(matrix)
 
 
 def symmetric(matrix: Tensor) -> Tensor:
