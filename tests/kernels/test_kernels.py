@@ -138,7 +138,9 @@ def test_an_empty_batch():
 def test_a_stage_never_writes_what_may_still_be_read(kind):
     for n_iter in range(1, 9):
         read = written = set()
-        for left, left_d, right, right_d, out, out_d, wait in program(n_iter, kind, torch.device("cpu")).slots.tolist():
+        for left, left_d, right, right_d, out, out_d, wait, _ in program(
+            n_iter, kind, torch.device("cpu")
+        ).slots.tolist():
             if wait:
                 read, written = set(), set()
             read = read | {left, left_d, right, right_d}
@@ -154,7 +156,7 @@ def test_the_program_on_numbers(kind):
         # A matrix of one number is all diagonal.
         slots = {T: plan.scale * t, M: plan.scale * t - plan.shift, R + 1: plan.scale * (1.5 - 0.5 * t)}
         for row, (alpha, gamma) in zip(plan.slots.tolist(), plan.weights.tolist(), strict=True):
-            _, left, _, right, out, shifted, _ = row
+            _, left, _, right, out, shifted, _, _ = row
             result = alpha * slots[left] * slots[right] + gamma
             slots |= {out: result, shifted: result - plan.shift}
         y, z = t, 1.0

@@ -183,10 +183,11 @@ def iterate(
     partials += group * N_TILES
     counters += group
     results += group * (2 * N_TILES * BLOCK * BLOCK)
-    index = tl.arange(0, triton.next_power_of_2(SIDE))
-    diagonal_at = diagonal_places(index, SIDE // BLOCK, BLOCK)
     arrivals = 0
     for image in range(group, batch, n_groups):
+        # The compiler does not know that it is zero: what depends on it is computed where it is used, instead of once
+        # for all matrices, in registers that the products need.
+        zero = tl.load(slots + 7)
         first = tl.full([], image, tl.int64) * (N_TILES * BLOCK * BLOCK)
         rate, lam, norm, to_norm = 0.0, 0.0, 1.0, 1.0
         if STEP:
@@ -196,11 +197,13 @@ def iterate(
             if STEP:
                 norm *= 2 * tl.abs(rate)
             to_norm = tl.where(norm > 0, _DIRECTION_NORM / norm, 0.0)
-        diagonal = tl.load(source + first + diagonal_at, mask=index < D, other=0.0)
+        index = tl.arange(0, triton.next_power_of_2(SIDE)) + zero
+        diagonal_at = source + first + diagonal_places(index, SIDE // BLOCK, BLOCK)
+        diagonal = tl.load(diagonal_at, mask=index < D, other=0.0)
         trace, alive = trace_of(diagonal, D, shift)
         if not DERIVATIVE:
             _wait(counters, arrivals, GROUP)  # until nobody reads the slots of the matrix before
-        for tile in range(rank, N_TILES, GROUP):
+        for tile in range(rank + zero, N_TILES, GROUP):
             first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
             at = first + tile * (BLOCK * BLOCK)
             _prepare(
@@ -211,25 +214,22 @@ def iterate(
 
         for index_of_stage in range(0, n_stages):
             # The row is read before the wait, so that it is there after it.
-            row, weight = slots + 7 * index_of_stage, weights + 2 * index_of_stage
-            left, left_diagonal, right, right_diagonal = (
-                tl.load(row),
-                tl.load(row + 1),
-                tl.load(row + 2),
-                tl.load(row + 3),
-            )
-            into, into_diagonal, wait = tl.load(row + 4), tl.load(row + 5), tl.load(row + 6)
+            row, weight = slots + 8 * index_of_stage, weights + 2 * index_of_stage
+            left = tl.load(row), tl.load(row + 1)
+            right = tl.load(row + 2), tl.load(row + 3)
+            into = tl.load(row + 4), tl.load(row + 5)
+            wait, zero = tl.load(row + 6), tl.load(row + 7)
             alpha, gamma = tl.load(weight), tl.load(weight + 1)
             if wait != 0:
                 arrivals += GROUP
                 _arrive(counters, GROUP)
                 _wait(counters, arrivals, GROUP)
-            for tile in range(rank, N_TILES, GROUP):
+            for tile in range(rank + zero, N_TILES, GROUP):
                 first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
                 stage(
-                    workspace, side, results + 2 * tile * BLOCK * BLOCK,
-                    (left, left_diagonal, right, right_diagonal, into, into_diagonal), index_of_stage == n_stages - 1,
-                    alpha, gamma, m_shift, first_row, first_column, SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE,
+                    workspace, side, results + 2 * tile * BLOCK * BLOCK, left, right, into,
+                    index_of_stage == n_stages - 1, alpha, gamma, m_shift, first_row, first_column,
+                    SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE,
                 )  # fmt: skip
 
         back = _power(trace, POWER)
@@ -238,7 +238,7 @@ def iterate(
             _arrive(counters, GROUP)
         else:
             tl.debug_barrier()
-        for tile in range(rank, N_TILES, GROUP):
+        for tile in range(rank + zero, N_TILES, GROUP):
             first_row, first_column, on_diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
             at = first + tile * (BLOCK * BLOCK)
             along, d_rate, d_lam = _leave(
@@ -260,7 +260,7 @@ def iterate(
             _wait(counters, arrivals, GROUP)
             every = tl.arange(0, triton.next_power_of_2(N_TILES))
             along = tl.sum(tl.load(partials + every, mask=every < N_TILES, other=0.0, cache_modifier=".cg"))
-            for tile in range(rank, N_TILES, GROUP):
+            for tile in range(rank + zero, N_TILES, GROUP):
                 first_row, _, on_diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
                 if on_diagonal:
                     at = first + tile * (BLOCK * BLOCK)

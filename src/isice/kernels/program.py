@@ -35,7 +35,7 @@ class Stage(NamedTuple):
 class Program(NamedTuple):
     """The table of all stages; the result of the last one leaves the workspace."""
 
-    slots: Tensor  # (stages, 7) int32: left, right and out, each with the slot of its diagonal tiles; wait
+    slots: Tensor  # (stages, 8) int32: left, right and out, each with the slot of its diagonal tiles; wait; zero
     weights: Tensor  # (stages, 2) float32: α, γ
     scale: float  # of T and of the first factor of an inverse root
     shift: float  # what M has less than T on the diagonal, times the scale
@@ -111,13 +111,7 @@ def program(n_iter: int, kind: str, device: torch.device) -> Program:
         plan, dtype, scale = _scaled(plan, kind), torch.float16, _scale_of(1)
         derivative_scale = 2.0 ** -math.ceil((n_iter - 1) * math.log2(2.25))
     slots = [
-        [
-            *_with_diagonals(s.left),
-            *_with_diagonals(s.right),
-            s.out,
-            s.out - T + M if s.out in (T, T + 1) else -1,
-            s.wait,
-        ]
+        [*_with_diagonals(s.left), *_with_diagonals(s.right), s.out, s.out - T + M if s.out < R else -1, s.wait, 0]
         for s in plan
     ]
     return Program(

@@ -12,7 +12,7 @@ D_SLOT: tl.constexpr = tl.constexpr(SLOTS)
 
 @triton.jit
 def products(
-    workspace, side, left, left_diagonal, right, right_diagonal, first_row, first_column,
+    workspace, side, left, right, first_row, first_column,
     SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):  # fmt: skip
     """A tile of LC and, for derivatives, of dL·C + L·dC (else zero)."""
@@ -28,17 +28,17 @@ def products(
     tl.assume(side >= BLOCK_K)
     for start in range(0, side, BLOCK_K):
         k, block = start + tl.arange(0, BLOCK_K), start // BLOCK * BLOCK
-        left_slot = tl.where(block == first_row, left_diagonal, left)
-        right_slot = tl.where(block == first_column, right_diagonal, right)
-        c, c_low = load_planes(workspace, right_slot, columns, k, SIDE, PLANES)
-        a, a_low = load_planes(workspace, left_slot, rows, k, SIDE, PLANES)
+        left_here = tl.where(block == first_row, left[1], left[0])
+        right_here = tl.where(block == first_column, right[1], right[0])
+        c, c_low = load_planes(workspace, right_here, columns, k, SIDE, PLANES)
+        a, a_low = load_planes(workspace, left_here, rows, k, SIDE, PLANES)
         total = tl.dot(a, tl.trans(c), total)
         if PLANES == 2:
             small = tl.dot(a_low, tl.trans(c), small)
             small = tl.dot(a, tl.trans(c_low), small)
         if DERIVATIVE:
-            dc, dc_low = load_planes(workspace, right + D_SLOT, columns, k, SIDE, PLANES)
-            da, da_low = load_planes(workspace, left + D_SLOT, rows, k, SIDE, PLANES)
+            dc, dc_low = load_planes(workspace, right[0] + D_SLOT, columns, k, SIDE, PLANES)
+            da, da_low = load_planes(workspace, left[0] + D_SLOT, rows, k, SIDE, PLANES)
             d_total = tl.dot(da, tl.trans(c), d_total)
             d_other = tl.dot(a, tl.trans(dc), d_other)
             if PLANES == 2:
@@ -51,15 +51,16 @@ def products(
 
 @triton.jit
 def stage(
-    workspace, side, result, slots, last, alpha, gamma, shift, first_row, first_column,
+    workspace, side, result, left, right, out, last, alpha, gamma, shift, first_row, first_column,
     SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr, DERIVATIVE: tl.constexpr,
 ):  # fmt: skip
-    """Stores a tile of αLC + γI and its derivative: in a slot, or after the last product in ``result``."""
-    left, left_diagonal, right, right_diagonal, out, out_diagonal = slots
+    """Stores a tile of αLC + γI and its derivative: in slots, or after the last product in ``result``.
+
+    Matrices are given by two slots, the second that of their tiles on the diagonal; negative if there is none to store.
+    """
     total, d_total = products(
-        workspace, side, left, left_diagonal, right, right_diagonal, first_row, first_column,
-        SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE,
-    )  # fmt: skip
+        workspace, side, left, right, first_row, first_column, SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE
+    )
     line, on_diagonal = tl.arange(0, BLOCK), first_row == first_column
     rows, columns, whole = first_row + line, first_column + line, line[:, None] * BLOCK + line[None, :]
     eye = tl.where(rows[:, None] == columns[None, :], 1.0, 0.0)
@@ -67,12 +68,12 @@ def stage(
     if last:
         tl.store(result + whole, value)
     else:
-        store_value(workspace, out, value, rows, columns, on_diagonal, SIDE, PLANES)
-        if on_diagonal and out_diagonal >= 0:
-            store_value(workspace, out_diagonal, value - shift * eye, rows, columns, True, SIDE, PLANES)
+        store_value(workspace, out[0], value, rows, columns, on_diagonal, SIDE, PLANES)
+        if on_diagonal and out[1] >= 0:
+            store_value(workspace, out[1], value - shift * eye, rows, columns, True, SIDE, PLANES)
     if DERIVATIVE:
         slope = alpha * d_total
         if last:
             tl.store(result + BLOCK * BLOCK + whole, slope)
         else:
-            store_value(workspace, out + D_SLOT, slope, rows, columns, on_diagonal, SIDE, PLANES)
+            store_value(workspace, out[0] + D_SLOT, slope, rows, columns, on_diagonal, SIDE, PLANES)
