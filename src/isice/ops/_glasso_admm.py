@@ -146,27 +146,35 @@ def _begin(cov: Tensor, penalty: Tensor, start: Start, correct: bool) -> _State:
 
 def _iterate(state: _State, newton_schulz: bool, iteration: int) -> _State:
     """One over-relaxed step, then the ρ that balances the relative residuals of each problem."""
-    penalty, size, z, v, rho = state.penalty, state.size, state.z, state.v, state.rho
+    penalty, z, v, rho = state.penalty, state.z, state.v, state.rho
     theta, spare = _theta_step(state, newton_schulz, iteration)
     moved = v.addcmul_(torch.lerp(z, theta, RELAXATION, out=spare), rho)
     torch.neg(penalty, out=spare)
     v_new = torch.clamp(moved, spare, penalty)
     z_new = moved.sub_(v_new).div_(rho)
+    # Where a step is a few products, the norms are a part of the time, and ρ soon changes little.
+    if state.theta.numel() == 0 or iteration <= 4 or iteration % 3 == 0:
+        rho = rho * _balance(state, theta, z_new, v_new, spare, iteration)
+    return state._replace(z=z_new, v=v_new, rho=rho)
+
+
+def _balance(state: _State, theta: Tensor, z_new: Tensor, v_new: Tensor, spare: Tensor, iteration: int) -> Tensor:
+    """The factor (B, 1, 1) by which ρ changes."""
     primal = norm(torch.sub(theta, z_new, out=spare)) / norm(z_new)
     # The natural unit of the dual change, ‖V‖, is tiny where λ is small; ‖W‖ is too large on singular input. Their
     # geometric mean needs the fewest iterations over the whole range. ‖S‖ stands for ‖W‖.
-    dual = norm(torch.sub(z_new, z, out=spare)) * rho / torch.sqrt(norm(v_new) * size)
+    dual = norm(torch.sub(z_new, state.z, out=spare)) * state.rho / torch.sqrt(norm(v_new) * state.size)
     factor = torch.sqrt(primal / dual).nan_to_num_(1.0).clamp_(0.5, 2.0)
     if iteration > SETTLE:  # a parameter that never settles could keep ADMM from converging
         factor = factor.pow_(SETTLE / iteration)
-    return state._replace(z=z_new, v=v_new, rho=rho * factor)
+    return factor
 
 
 def _theta_step(state: _State, newton_schulz: bool, iteration: int) -> tuple[Tensor, Tensor]:
     """Θ, exactly symmetric, and memory that is free: the last Θ corrected, or, where that is not enough, the root."""
     b = torch.add(state.cov, state.v).addcmul_(state.z, state.rho, value=-1)
     correct = state.theta.numel() > 0
-    if correct and iteration <= SETTLE and newton_step_(state.theta, b, state.rho):
+    if correct and iteration <= SETTLE and newton_step_(state.theta, b, state.rho, iteration):
         return state.theta, b
     half = (half_prox_by_newton_schulz if newton_schulz else half_prox_by_eigh)(b, state.rho)
     return torch.add(half, half.mT, out=state.theta if correct else None), half

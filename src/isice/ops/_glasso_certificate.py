@@ -15,29 +15,44 @@ def in_parts(batch: Tensor) -> tuple[Tensor, ...]:
 
 def log_determinant(matrix: Tensor) -> Tensor:
     """logdet in float64; −∞ where a matrix is not positive definite."""
-    factor, info = torch.linalg.cholesky_ex(matrix.double())
-    value = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    return torch.where(info == 0, value, -math.inf)
+    return _log_determinant(*torch.linalg.cholesky_ex(matrix.double()))
 
 
 def inverse_where_positive(matrix: Tensor, otherwise: Tensor) -> tuple[Tensor, Tensor]:
     """Inverses by Cholesky factors, ``otherwise`` where a matrix is not positive definite; and where it is."""
     factor, info = torch.linalg.cholesky_ex(matrix)
-    positive = (info == 0)[:, None, None]
-    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    if not bool(positive.all()):
-        factor = torch.where(positive, factor, identity)
-    half = torch.cholesky_inverse(factor).mul_(0.5)
-    del factor
-    inverse = half.mT + half  # in this order the result is contiguous
-    return inverse if bool(positive.all()) else torch.where(positive, inverse, otherwise), positive
+    return _inverse(factor, info, otherwise), (info == 0)[:, None, None]
 
 
 def duality_gap(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> Tensor:
     """P(Z) − logdet W − D per matrix, in float64, not below zero; ∞ if Z or W is not positive definite."""
-    linear = linear_part(cov, penalty, precision)
-    gap = linear - log_determinant(precision) - log_determinant(dual) - cov.shape[-1]
+    return _gap(cov, penalty, precision, log_determinant(precision), log_determinant(dual))
+
+
+def duality_gap_and_inverse(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
+    """The same in float64, and the inverse of Z (W where Z is not positive definite) from the one factor of Z."""
+    factor, info = torch.linalg.cholesky_ex(precision)
+    gap = _gap(cov, penalty, precision, _log_determinant(factor, info), log_determinant(dual))
+    return gap, _inverse(factor, info, dual)
+
+
+def _gap(cov: Tensor, penalty: Tensor, precision: Tensor, logdet_precision: Tensor, logdet_dual: Tensor) -> Tensor:
+    gap = linear_part(cov, penalty, precision) - logdet_precision - logdet_dual - cov.shape[-1]
     return torch.where(torch.isfinite(gap), gap.clamp(min=0.0), math.inf)
+
+
+def _log_determinant(factor: Tensor, info: Tensor) -> Tensor:
+    value = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return torch.where(info == 0, value, -math.inf)
+
+
+def _inverse(factor: Tensor, info: Tensor, otherwise: Tensor) -> Tensor:
+    positive = (info == 0)[:, None, None]
+    if not bool(positive.all()):
+        factor = torch.where(positive, factor, torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device))
+    half = torch.cholesky_inverse(factor).mul_(0.5)
+    inverse = half.mT + half  # in this order the result is contiguous
+    return inverse if bool(positive.all()) else torch.where(positive, inverse, otherwise)
 
 
 def linear_part(cov: Tensor, penalty: Tensor, precision: Tensor) -> Tensor:

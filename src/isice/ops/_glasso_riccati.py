@@ -15,13 +15,14 @@ from torch import Tensor
 from ._symmetric import plus_transpose
 
 FAR = 2.0  # residual per variable, ‖I − sym(ΘK)‖_F/√D, from which on a Newton step is not to be trusted
-CONTRACTION = 0.3  # what is left of the error of a step; less costs products and saves no iterations
+CONTRACTION = 0.25  # what is left of the error of a step; less costs more in products than it saves in iterations
+FIRST = 3, 0.2  # the first steps change most, and are solved better
 MOST_TERMS = 10  # the root from scratch costs as much
 PROBES = 8
 MARGIN = 1.05  # for probes that happen to miss the largest eigenvalue
 
 
-def newton_step_(theta: Tensor, b: Tensor, rho: Tensor) -> bool:
+def newton_step_(theta: Tensor, b: Tensor, rho: Tensor, iteration: int) -> bool:
     """Corrects Θ in place towards the root of Θ⁻¹ − ρΘ = B; False, and Θ as it was, where that is too far away.
 
     With K = B + ρΘ, which is Θ⁻¹ at the root, the correction Δ solves XΔ + ΔX = 2I − ΘK − KΘ with X = B + 2ρΘ, whose
@@ -31,6 +32,7 @@ def newton_step_(theta: Tensor, b: Tensor, rho: Tensor) -> bool:
         theta: The last Θ (B, D, D), symmetric.
         b: B (B, D, D), symmetric; overwritten if the step is taken.
         rho: ρ (B, 1, 1).
+        iteration: Counted from one.
     """
     x = b.addcmul_(theta, rho)
     product = torch.bmm(theta, x)
@@ -38,7 +40,8 @@ def newton_step_(theta: Tensor, b: Tensor, rho: Tensor) -> bool:
     excess.diagonal(dim1=-2, dim2=-1).sub_(2.0)
     x.addcmul_(theta, rho)
     smallest = 2 * rho.sqrt()
-    coefficients = _inverse_on(_level(float((_largest(x) / smallest).max())))
+    error = FIRST[1] if iteration <= FIRST[0] else CONTRACTION
+    coefficients = _inverse_on(_level(float((_largest(x) / smallest).max())), error)
     size = float(torch.linalg.vector_norm(excess, dim=(-2, -1)).max()) / (2 * math.sqrt(theta.shape[-1]))
     if not (coefficients and size < FAR):
         b.addcmul_(theta, rho, value=-2)
@@ -75,14 +78,14 @@ def _level(condition: float) -> int:
 
 
 @functools.cache
-def _inverse_on(level: int) -> tuple[float, ...]:
-    """Coefficients p₀, p₁, … that make 1 − x·p(x) as small as wanted, evenly, on [1, 2^(level/24)]; none if too many.
+def _inverse_on(level: int, error: float) -> tuple[float, ...]:
+    """Coefficients p₀, p₁, … that keep |1 − x·p(x)| ≤ ``error`` on [1, 2^(level/24)]; none if too many are needed.
 
     An interval that began below one would overshoot there, and over-relaxed ADMM might then not converge.
     """
     upper = 2.0 ** (level / 24)
     for terms in range(2, MOST_TERMS + 1):
         even = Chebyshev.basis(terms, domain=[1.0, upper]).convert(kind=Polynomial)
-        if abs(even(0.0)) >= 1 / CONTRACTION:
+        if abs(even(0.0)) >= 1 / error:
             return tuple((-even.coef[1:] / even.coef[0]).tolist())
     return ()

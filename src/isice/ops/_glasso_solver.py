@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ._glasso_admm import Solution, admm
-from ._glasso_certificate import duality_gap, in_parts, inverse_where_positive
+from ._glasso_certificate import duality_gap, duality_gap_and_inverse, in_parts, inverse_where_positive
 from ._glasso_newton import polish
 from ._glasso_screening import blocks_by_size, component_labels
 from ._glasso_start import Start, cold_start, warm_start
@@ -58,10 +58,12 @@ def _solve_connected(
         return _plain_inverse(cov)
     bound, quick = tol * count.double(), max(tol, POLISH_BELOW) * count.double()
     single = cov.dtype == torch.float32
-    if single or (root == "auto" and _by_products(cov, root, torch.float32)):
+    inverse = None
+    if single or (root == "auto" and (cov.is_cuda or _by_corrections(cov, root))):
         rough = max(tol, SINGLE_PRECISION_LIMIT if single else ROUGH_LIMIT) * count.double()
-        solution = _in_single_precision(cov, penalty, rough, max_iter, init, root)
-        solution = _in_double_precision(cov, penalty, quick, max_iter, root, solution)
+        first, inverse = _in_single_precision(cov, penalty, rough, max_iter, init, root)
+        solution = _in_double_precision(cov, penalty, quick, max_iter, root, first)
+        inverse = inverse if solution is first else None
     else:
         solution = admm(
             cov,
@@ -73,18 +75,19 @@ def _solve_connected(
             correct=_by_corrections(cov, root),
         )
     if not single and tol < POLISH_BELOW:
-        solution = polish(cov, penalty, solution)
+        solution, inverse = polish(cov, penalty, solution), None
         if bool((solution.gap > bound).any()):  # the polish met the wrong support
             more = _in_double_precision(cov, penalty, bound, 2 * max_iter, root, solution)
             solution = polish(cov, penalty, more)
-    return solution.precision, _inverse(solution, root), solution.gap, solution.n_iter
+    inverse = _inverse(solution, root) if inverse is None else inverse
+    return solution.precision, inverse, solution.gap, solution.n_iter
 
 
-def _by_products(cov: Tensor, root: str, dtype: torch.dtype | None = None) -> bool:
+def _by_products(cov: Tensor, root: str) -> bool:
     """Whether the Θ-step is quicker by products than by eigenvalues; measured."""
     if root != "auto":
         return root == "newton_schulz"
-    return cov.is_cuda or 32 < cov.shape[-1] <= (128 if (dtype or cov.dtype) == torch.float64 else 512)
+    return cov.is_cuda or 32 < cov.shape[-1] <= (128 if cov.dtype == torch.float64 else 512)
 
 
 def _by_corrections(cov: Tensor, root: str) -> bool:
@@ -100,8 +103,8 @@ def _start(cov: Tensor, penalty: Tensor, init: Tensor | None) -> Start:
 
 def _in_single_precision(
     cov: Tensor, penalty: Tensor, bound: Tensor, max_iter: int, init: Tensor | None, root: str
-) -> Solution:
-    """ADMM in float32 as far as that goes, with the gap of the problem as it was given."""
+) -> tuple[Solution, Tensor | None]:
+    """ADMM in float32 as far as that goes, with the gap of the problem as it was given, and perhaps the inverse."""
     small_cov, small_penalty = cov.float(), penalty.float()
     native = cov.dtype == torch.float32
     solution = admm(
@@ -116,12 +119,15 @@ def _in_single_precision(
         certify=native,
     )
     if native:
-        return solution
+        return solution, None
     precision = solution.precision.double()
     # Where Z is not zero the dual is at its bound, which need not be a number of float32.
     dual = solution.dual.double().sub_(cov).add_(precision, alpha=BEYOND).clamp_(-penalty, penalty).add_(cov)
-    gap = duality_gap(cov, penalty, precision, dual)
-    return Solution(precision, dual, gap, solution.n_iter, solution.rho.double())
+    if cov.is_cuda:
+        gap, inverse = duality_gap(cov, penalty, precision, dual), None
+    else:
+        gap, inverse = duality_gap_and_inverse(cov, penalty, precision, dual)
+    return Solution(precision, dual, gap, solution.n_iter, solution.rho.double()), inverse
 
 
 def _in_double_precision(

@@ -1,5 +1,6 @@
 """Where the graphical lasso's ADMM begins: at a given precision, else at a guess that costs one inverse."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -25,14 +26,17 @@ def norm(matrix: Tensor) -> Tensor:
 def cold_start(cov: Tensor, penalty: Tensor, *, by_factors: bool) -> Start:
     """W with every entry as near to zero as it may be, and its inverse.
 
-    Where that W is near singular, (S + √λ I)⁻¹ instead, and W = S + Λ·sign of its entries, as it is at a solution.
+    Where that W is near singular, (S + rI)⁻¹ with r = 0.6·λ√D instead, about the least eigenvalue of a solution
+    that S leaves to the penalty, and W = S + Λ·sign of its entries, as it is at a solution.
     Where factors are slow, the root of Z⁻¹ − λZ/4 = W for the first W, which lies between the two inverses.
     """
     size = cov.shape[-1]
     sparsity = (penalty.sum((-2, -1), keepdim=True) / max(1, size * (size - 1))).clamp_(max=1.0)
     dual = cov - torch.clamp(cov, -penalty, penalty)
     if by_factors:
-        precision, dual = _inverse_or_ridge(cov, penalty, dual, torch.sqrt(sparsity))
+        # What signs at random on a D×D matrix add to its eigenvalues grows with √D.
+        ridge = torch.minimum(0.6 * math.sqrt(size) * sparsity, 1.5 * sparsity.sqrt())
+        precision, dual = _inverse_or_ridge(cov, penalty, dual, ridge)
     else:
         half = half_prox_by_newton_schulz(dual, 0.25 * sparsity)
         precision = half + half.mT
@@ -42,13 +46,12 @@ def cold_start(cov: Tensor, penalty: Tensor, *, by_factors: bool) -> Start:
 def _inverse_or_ridge(cov: Tensor, penalty: Tensor, dual: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
     identity = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
     base = _plus_diagonal(cov, ridge)
-    regular = torch.count_nonzero(dual, (-2, -1)) < 0.5 * identity.numel()  # where W is full the ridge does as well
+    regular = (torch.linalg.cholesky_ex(_plus_diagonal(dual, -0.5 * ridge)).info == 0)[:, None, None]
     if bool(regular.any()):
-        regular = regular & (torch.linalg.cholesky_ex(_plus_diagonal(dual, -0.5 * ridge)).info == 0)
-        base = torch.where(regular[:, None, None], dual, base)
+        base = torch.where(regular, dual, base)
     precision, _ = inverse_where_positive(base, identity)
     signed = torch.sign(precision, out=base).mul_(penalty).add_(cov)
-    return precision, torch.where(regular[:, None, None], dual, signed) if bool(regular.any()) else signed
+    return precision, torch.where(regular, dual, signed) if bool(regular.any()) else signed
 
 
 def _plus_diagonal(matrix: Tensor, value: Tensor) -> Tensor:
