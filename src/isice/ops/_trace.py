@@ -27,8 +27,9 @@ def add_diagonal_(matrix: Tensor, value: Tensor | float) -> Tensor:
     if torch.compiler.is_exporting():
         # A graph to be exported has no in-place diagonal, and ONNX no operation for it; the numbers are the same.
         return matrix + value * torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    per_matrix = isinstance(value, Tensor) and value.ndim
-    matrix.diagonal(dim1=-2, dim2=-1).add_(value.squeeze(-1) if per_matrix else value)
+    if isinstance(value, Tensor) and value.ndim:
+        value = value.squeeze(-1)
+    matrix.diagonal(dim1=-2, dim2=-1).add_(value)
     return matrix
 
 
