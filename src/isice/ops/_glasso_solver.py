@@ -13,7 +13,7 @@ from ._glasso_start import Start, cold_start, warm_start
 
 POLISH_BELOW = 1e-9  # relative gaps below which Newton on the support is quicker than more ADMM
 SINGLE_PRECISION_LIMIT = 1e-5  # relative gaps that float32 iterates cannot certify
-ROUGH_LIMIT = 1e-10  # relative gaps to which float32 prepares what is asked for in float64
+ROUGH_LIMIT = 3e-6  # relative gaps to which float32 prepares what float64 ends, where Θ-steps are roots from scratch
 SINGLE_PRECISION_ITER = 100  # iterations in float32 after which the rest is done in float64
 BEYOND = 1e60  # times any number of float32 but zero is beyond every bound
 INVERSE_ERROR = 1e-3  # ‖I − ΘW‖_F above which the inverse is not left to products
@@ -60,19 +60,14 @@ def _solve_connected(
     single = cov.dtype == torch.float32
     inverse = None
     if single or (root == "auto" and (cov.is_cuda or _by_corrections(cov, root))):
-        rough = max(tol, SINGLE_PRECISION_LIMIT if single else ROUGH_LIMIT) * count.double()
-        first, inverse = _in_single_precision(cov, penalty, rough, max_iter, init, root)
+        # Corrections lose nothing to cancellation: float32 goes all the way, and float64 only proves it.
+        limit = SINGLE_PRECISION_LIMIT if single else POLISH_BELOW if _by_corrections(cov, root) else ROUGH_LIMIT
+        first, inverse = _in_single_precision(cov, penalty, max(tol, limit) * count.double(), max_iter, init, root)
         solution = _in_double_precision(cov, penalty, quick, max_iter, root, first)
         inverse = inverse if solution is first else None
     else:
         solution = admm(
-            cov,
-            penalty,
-            quick,
-            _start(cov, penalty, init),
-            max_iter=max_iter,
-            newton_schulz=_by_products(cov, root),
-            correct=_by_corrections(cov, root),
+            cov, penalty, quick, _start(cov, penalty, init), max_iter=max_iter, newton_schulz=_by_products(cov, root)
         )
     if not single and tol < POLISH_BELOW:
         solution, inverse = polish(cov, penalty, solution), None
@@ -92,7 +87,7 @@ def _by_products(cov: Tensor, root: str) -> bool:
 
 def _by_corrections(cov: Tensor, root: str) -> bool:
     """Whether a Θ-step begins with the one before; on CUDA the many small operations take the time."""
-    return root == "auto" and not cov.is_cuda and cov.shape[-1] > 32
+    return root == "auto" and not cov.is_cuda and cov.shape[-1] > 16
 
 
 def _start(cov: Tensor, penalty: Tensor, init: Tensor | None) -> Start:

@@ -1,0 +1,111 @@
+"""A step of the graphical lasso's ADMM from the step before: accuracy, refusal, and what float32 can do with it."""
+
+import pytest
+import torch
+from benchmarks.graphical_lasso import KINDS
+
+from isice.ops import _glasso_solver
+from isice.ops._glasso_admm import _begin, _iterate
+from isice.ops._glasso_certificate import duality_gap, duality_gap_and_inverse, estimated_gap
+from isice.ops._glasso_prox import half_prox_by_eigh
+from isice.ops._glasso_riccati import CONTRACTION, _inverse_on, _largest, _level, newton_step_
+from isice.ops._glasso_start import cold_start
+from isice.ops.graphical_lasso import graphical_lasso
+
+
+def root_and_neighbour(size=40, change=1e-3):
+    """B and ρ, the root Θ of Θ⁻¹ − ρΘ = B, and that of a B nearby."""
+    generator = torch.Generator().manual_seed(0)
+    b = torch.randn(3, size, size, generator=generator, dtype=torch.float64)
+    near = b + change * torch.randn(3, size, size, generator=generator, dtype=torch.float64)
+    rho = torch.tensor([1.0, 3.0, 9.0], dtype=torch.float64)[:, None, None]
+    b, near = b + b.mT, near + near.mT
+    return b, rho, 2 * half_prox_by_eigh(b, rho), 2 * half_prox_by_eigh(near, rho)
+
+
+def norms(matrix):
+    return torch.linalg.matrix_norm(matrix)
+
+
+def test_a_step_leaves_a_part_of_a_small_error_and_steps_end_at_the_root():
+    b, rho, theta, near = root_and_neighbour()
+    guess = 0.5 * (near + near.mT)
+    before = norms(guess - theta)
+    assert newton_step_(guess, b.clone(), rho, iteration=9)
+    assert bool((norms(guess - theta) <= 1.1 * CONTRACTION * before).all())
+    assert torch.equal(guess, guess.mT)
+    for _ in range(30):
+        assert newton_step_(guess, b.clone(), rho, iteration=9)
+    torch.testing.assert_close(guess, theta, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("factor", "rho_factor"), [(20.0, 1.0), (1.0, 1e-6)])
+def test_what_is_too_far_or_too_ill_conditioned_is_left_as_it_was(factor, rho_factor):
+    b, rho, theta, _ = root_and_neighbour()
+    guess, untouched = factor * theta, b.clone()
+    guess = 0.5 * (guess + guess.mT)
+    before = guess.clone()
+    assert not newton_step_(guess, untouched, rho_factor * rho, iteration=9)
+    assert torch.equal(guess, before)
+    torch.testing.assert_close(untouched, b, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("condition", [1.0, 1.5, 4.0, 10.0, 30.0])
+def test_polynomials_invert_to_the_error_that_is_wanted(condition):
+    coefficients = _inverse_on(_level(condition), 0.2)
+    x = torch.linspace(1, condition, 500, dtype=torch.float64)
+    value = sum(c * x**power for power, c in enumerate(coefficients))
+    assert float((1 - x * value).abs().max()) <= 0.2 + 1e-9
+    assert _inverse_on(_level(1e5), 0.2) == () == _inverse_on(_level(float("inf")), 0.2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [17, 64, 150])
+def test_the_largest_eigenvalue_is_hardly_underestimated(kind, size):
+    cov = KINDS[kind](size, 4, 0)
+    ratio = _largest(cov)[:, 0, 0] / torch.linalg.eigvalsh(cov)[:, -1]
+    assert float(ratio.min()) > 0.9
+    assert float(ratio.max()) < 1.6
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 0.1), (torch.float32, 0.1)])
+def test_the_estimate_of_the_gap_is_near_the_gap(dtype, rtol):
+    exact = KINDS["relu"](48, 2, 0)
+    penalty = torch.full_like(exact, 0.25)  # a number of float32
+    penalty.diagonal(dim1=1, dim2=2).zero_()
+    cov = exact.to(dtype)
+    state = _begin(cov, penalty.to(dtype), cold_start(cov, penalty.to(dtype), by_factors=True), correct=True)
+    for iteration in range(1, 16):
+        state = _iterate(state, newton_schulz=False, iteration=iteration)
+    z, dual = state.z.double(), cov.double() + state.v.double()
+    gap = duality_gap(cov.double(), penalty, z, dual)
+    assert bool((gap < 1e-4 * 48).all())
+    torch.testing.assert_close(estimated_gap(state.z, cov + state.v).double(), gap, rtol=rtol, atol=1e-9)
+
+
+def test_gap_and_inverse_from_one_factor_are_those_from_two():
+    cov = KINDS["sparse"](30, 2, 0)
+    precision = torch.linalg.inv(cov) + 0.1 * torch.eye(30, dtype=torch.float64)
+    precision = 0.5 * (precision + precision.mT)
+    precision[1] -= 100 * torch.eye(30, dtype=torch.float64)
+    gap, inverse = duality_gap_and_inverse(cov, torch.zeros_like(cov), precision, cov)
+    assert torch.equal(gap, duality_gap(cov, torch.zeros_like(cov), precision, cov))
+    torch.testing.assert_close(inverse[0], torch.linalg.inv(precision[0]))
+    assert torch.equal(inverse[1], cov[1])
+    assert torch.isinf(gap[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_float32_goes_all_the_way_and_float64_only_proves_it(kind, monkeypatch):
+    seen = []
+
+    def recording(cov, *args, **options):
+        seen.append(cov.dtype)
+        return admm(cov, *args, **options)
+
+    admm = _glasso_solver.admm
+    monkeypatch.setattr(_glasso_solver, "admm", recording)
+    # 0.03 is not a number of float32, and a bound that is missed by its rounding would cost 1e-8.
+    result = graphical_lasso(KINDS[kind](64, 3, 0), 0.03, tol=1e-9)
+    assert bool((result.gap <= 1e-9 * 64).all())
+    assert set(seen) == {torch.float32}
