@@ -6,7 +6,7 @@ from benchmarks.graphical_lasso import KINDS
 
 from isice.ops import _glasso_solver
 from isice.ops._glasso_admm import _begin, _iterate
-from isice.ops._glasso_certificate import duality_gap, duality_gap_and_inverse, estimated_gap
+from isice.ops._glasso_certificate import cholesky, duality_gap, duality_gap_and_inverse, estimated_gap
 from isice.ops._glasso_prox import half_prox_by_eigh
 from isice.ops._glasso_riccati import CONTRACTION, _inverse_on, _largest, _level, newton_step_
 from isice.ops._glasso_start import cold_start
@@ -109,3 +109,13 @@ def test_float32_goes_all_the_way_and_float64_only_proves_it(kind, monkeypatch):
     result = graphical_lasso(KINDS[kind](64, 3, 0), 0.03, tol=1e-9)
     assert bool((result.gap <= 1e-9 * 64).all())
     assert set(seen) == {torch.float32}
+
+
+@pytest.mark.parametrize("size", [127, 128])
+def test_factors_are_those_of_the_matrix_whatever_its_size(size):
+    cov = KINDS["sparse"](size, 2, 0)
+    cov[1, -1, -1] = -1.0
+    factor, info = cholesky(cov)
+    torch.testing.assert_close(factor[0], torch.linalg.cholesky(cov[0]))
+    assert int(info[0]) == 0
+    assert int(info[1]) > 0

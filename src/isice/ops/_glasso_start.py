@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ._glasso_certificate import inverse_where_positive
+from ._glasso_certificate import cholesky, inverse_where_positive
 from ._glasso_prox import half_prox_by_newton_schulz
 
 
@@ -46,7 +46,7 @@ def cold_start(cov: Tensor, penalty: Tensor, *, by_factors: bool) -> Start:
 def _inverse_or_ridge(cov: Tensor, penalty: Tensor, dual: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
     identity = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
     base = _plus_diagonal(cov, ridge)
-    regular = (torch.linalg.cholesky_ex(_plus_diagonal(dual, -0.5 * ridge)).info == 0)[:, None, None]
+    regular = (cholesky(_plus_diagonal(dual, -0.5 * ridge))[1] == 0)[:, None, None]
     if bool(regular.any()):
         base = torch.where(regular, dual, base)
     precision, _ = inverse_where_positive(base, identity)
