@@ -19,7 +19,7 @@ from isice.kernels.newton_schulz import iterate
 
 DTYPES = {"alive_parts": "*i8", "workspace": "*fp16", "counters": "*i32", "slots": "*i32"}
 DTYPES |= dict.fromkeys(("n_stages", "batch", "D", "side"), "i32")
-DTYPES |= dict.fromkeys(("shift", "scale", "m_shift", "derivative_scale", "power"), "fp32")
+DTYPES |= dict.fromkeys(("beta", "shift", "scale", "m_shift", "derivative_scale", "power"), "fp32")
 UNALIGNED = ("norms", "rates", "lams", "moments")
 
 
@@ -37,10 +37,12 @@ def shared(kernel, warps, stages, **constants):
 
 
 for derivative, planes in ((False, 1), (True, 2)):
-    block, block_k, warps, depth, strip, _ = launch.shape(256, planes, derivative)
+    block, block_k, warps, depth, strip, _, bulk, *_ = launch.shapes(256, planes, derivative)[0]
+    bulk = bulk and CAPABILITY >= 90
+    DTYPES["planes"] = f"tensordesc<fp16[{block}, {block_k}]>" if bulk else "*fp16"
     used = shared(
         iterate, warps, depth, POWER=-1.0, DERIVATIVE=derivative, STEP=True, SIDE=256, BLOCK=block, BLOCK_K=block_k,
-        STRIP=strip, PLANES=planes, N_TILES=10, N_SLOTS=12, GROUP=10,
+        STRIP=strip, PLANES=planes, N_TILES=10, N_SLOTS=12, GROUP=10, BULK=bulk,
     )
     assert used <= 99 * 1024, used  # what a block may have on the GPUs with the least
 SIZES = {"N_TILES": 10, "N_BLOCKS": 4, "BLOCK": 64}

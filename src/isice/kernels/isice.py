@@ -1,5 +1,6 @@
 """iSICE on tiled matrices, one launch a step: the twin of ``ops/isice.py``."""
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -61,21 +62,20 @@ def _on_diagonal(tiled: Tensor) -> Tensor:
 def value(cov: Tensor, lam: Tensor, eta: Tensor, settings: Settings) -> Kept:
     """Alg. 2 for whole matrices (B, D, D) and per-image values (B,)."""
     betas, n_inverse_iter, power, printed, alpha, precision = settings
-    D, (sigma, scales) = cov.shape[-1], normalize(cov)
+    D, (sigma, scales), counters = cov.shape[-1], normalize(cov), _counters(cov, len(betas))
+    inverse = functools.partial(run, D=D, n_iter=n_inverse_iter, kind="inverse", precision=precision, shift=alpha)
     steps = sigma.new_empty((len(betas), *sigma.shape))
     alive = sigma.new_empty(steps.shape, dtype=torch.int8)
-    last = torch.empty_like(sigma)
-    matrices = [*steps, last]
-    run(sigma, D, n_inverse_iter, "inverse", precision, shift=alpha, out=matrices[0])
+    matrices = [*steps, torch.empty_like(sigma)]
+    inverse(sigma, out=matrices[0], counters=counters[-1])
     for i, beta in enumerate(betas):
-        s, following, rate = matrices[i], matrices[i + 1], eta * beta
+        s, following = matrices[i], matrices[i + 1]
         if printed and i == 0:
-            moved, alive[i] = _printed_step(s, sigma, _per_tile(rate), _per_tile(lam))
+            moved, alive[i] = _printed_step(s, sigma, _per_tile(eta * beta), _per_tile(lam))
             following.copy_(moved)
         else:
-            step = Step(sigma, rate, lam, alive[i])
-            run(s, D, n_inverse_iter, "inverse", precision, shift=alpha, step=step, out=following)
-    return Kept(*divide(last, power, D), sigma, scales, steps, alive)
+            inverse(s, step=Step(sigma, eta, lam, alive[i], beta), out=following, counters=counters[i])
+    return Kept(*divide(matrices[-1], power, D), sigma, scales, steps, alive)
 
 
 def vjp(
@@ -84,21 +84,28 @@ def vjp(
     """Cotangents of Σ (B, D, D), λ and η (B,) for that of the vector, an entry of which stands for two."""
     betas, n_inverse_iter, power, printed, alpha, precision = settings
     out, totals, sigma, scales, steps, alive = kept
-    d_s = spread(grad, out, totals, power, D)
-    d_sigma, d_lam, d_eta = torch.zeros_like(sigma), torch.zeros_like(lam), torch.zeros_like(eta)
+    inverse = functools.partial(run, D=D, n_iter=n_inverse_iter, kind="inverse", precision=precision, shift=alpha)
+    counters, moments = _counters(sigma, len(betas)), sigma.new_empty((len(betas), *sigma.shape[:2], 2))
+    d_s, d_sigma = spread(grad, out, totals, power, D), torch.zeros_like(sigma)
     for i in reversed(range(len(betas))):
-        rate = eta * betas[i]
         if printed and i == 0:
-            step_options = sigma, _per_tile(rate), _per_tile(lam), alive[i]
-            d_s, d_gradient, moments = _printed_step_vjp(steps[i], *step_options, d_s)
+            step_options = sigma, _per_tile(eta * betas[i]), _per_tile(lam), alive[i]
+            d_s, d_gradient, moments[i] = _printed_step_vjp(steps[i], *step_options, d_s)
             d_sigma -= d_gradient
         else:
-            step = Step(sigma, rate, lam, alive[i], d_sigma)
-            d_s, moments = run(steps[i], D, n_inverse_iter, "inverse", precision, shift=alpha, cotangent=d_s, step=step)
-        d_rate, d_step_lam = moments.sum(1).unbind(-1)
-        d_eta, d_lam = d_eta + betas[i] * d_rate, d_lam + d_step_lam
-    d_first, _ = run(sigma, D, n_inverse_iter, "inverse", precision, shift=alpha, cotangent=d_s)
+            step = Step(sigma, eta, lam, alive[i], betas[i], d_sigma, moments[i])
+            d_s = inverse(steps[i], cotangent=d_s, step=step, counters=counters[i])
+    d_first = inverse(sigma, cotangent=d_s, counters=counters[-1])
+    d_lam, d_eta = torch.zeros_like(lam), torch.zeros_like(eta)
+    for beta, sums in zip(betas, moments.sum(2), strict=True):
+        d_eta.add_(sums[:, 0], alpha=beta)
+        d_lam.add_(sums[:, 1])
     return gather(d_sigma, d_first, sigma, scales, D), d_lam, d_eta
+
+
+def _counters(matrices: Tensor, n_steps: int) -> Tensor:
+    """Zeros for each launch."""
+    return torch.zeros((n_steps + 1, len(matrices)), dtype=torch.int32, device=matrices.device)
 
 
 def _per_tile(values: Tensor) -> Tensor:

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import torch
 import triton
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .newton_schulz import iterate
-from .program import DERIVATIVES, SLOTS, Program, block_of, program, tiled_shape
+from .program import DERIVATIVES, MOST_STEPS, SLOTS, Program, block_of, program, tiled_shape
 
 PRECISIONS = {"accurate": 2, "fast": 1}  # planes of 16 bits: 22 or 11 bits of a number
 _POWER = {"inverse": -1.0, "sqrt": 0.5, "inverse_sqrt": -0.5}
@@ -26,26 +27,47 @@ class Shape(NamedTuple):
     depth: int  # steps of a product in flight
     strip: int = 16  # rows of a tile that are in work at once, after the products
     registers: int | None = None  # of a thread, at most
+    bulk: bool = True  # whether the copy engine of Hopper GPUs loads the factors
+    blocks: int = 2  # that a multiprocessor of an H200 holds at once
+    cost: float = 1.0  # of a round, in which each block carries one tile, relative to the first of the alternatives
 
 
 class Step(NamedTuple):
     """What a step of iSICE needs beside S: tiled matrices and per-image values (B,)."""
 
     sigma: Tensor
-    rate: Tensor
+    eta: Tensor
     lam: Tensor
     alive: Tensor  # int8: which parts are positive; written on the way forward, read on the way back
+    beta: float = 1.0  # times η is the rate of this step
     d_sigma: Tensor | None = None  # the way back adds to it
+    moments: Tensor | None = (
+        None  # (B, tiles, 2): the cotangents of rate and λ, summed over each tile, from the way back
+    )
 
 
-def shape(D: int, planes: int, derivative: bool) -> Shape:
-    """The sizes that were fastest on an H200."""
+def shapes(D: int, planes: int, derivative: bool) -> tuple[Shape, ...]:
+    """The sizes that were fastest on an H200; of alternatives, one is faster for some batches, another for others."""
     block = block_of(D)
     if D <= 64:
-        return Shape(block, min(32, block), 4, 3)
+        return (Shape(block, min(32, block), 4, 3),)
     if derivative:
-        return Shape(block, 32, 4, 3 if planes == 2 else 4)
-    return Shape(block, 64, 4, 3, registers=None if planes == 2 else 168)
+        return (Shape(block, 32, 4, 3, bulk=False) if planes == 2 else Shape(block, 64, 4, 2),)
+    if planes == 2:
+        first, second = Shape(block, 64, 4, 3), Shape(block, 64, 4, 2, registers=168, blocks=3, cost=1.38)
+    else:
+        first, second = Shape(block, 64, 4, 3, blocks=3), Shape(block, 64, 4, 3, registers=128, blocks=4, cost=1.2)
+    return (first, second) if D <= 256 else (first,)
+
+
+def choose(alternatives: tuple[Shape, ...], n_tiles: int, batch: int, processors: int) -> Shape:
+    """The alternative with the cheapest rounds."""
+
+    def cost(sizes: Shape) -> float:
+        at_once = max(1, sizes.blocks * processors // n_tiles)
+        return triton.cdiv(batch, at_once) * sizes.cost
+
+    return min(alternatives, key=cost)
 
 
 class Call(NamedTuple):
@@ -58,6 +80,7 @@ class Call(NamedTuple):
     precision: str
     derivative: bool
     step: bool
+    sizes: Shape
 
 
 class Plan(NamedTuple):
@@ -77,8 +100,10 @@ def _resident_blocks(call: Call, dtype: torch.dtype, options: dict[str, Any]) ->
     """How many blocks the GPU holds at once; compiles the kernel where that has not been done."""
     single, whole = torch.float32, torch.int32
     matrices = (single,) * 5 + (torch.int8 if call.step else single,) + (single,) * 4
-    dtypes = (*matrices, dtype, single, whole, single, whole, single)
-    compiled = iterate.warmup(*dtypes, 1, 256, 8, 64, 0.0, 1.0, 1.0, 1.0, grid=(1,), **options)
+    planes = _descriptor(torch.empty(options["SIDE"], options["SIDE"], dtype=dtype, device=call.device), options)
+    of_groups = (dtype, planes if options["BULK"] else dtype, single, whole, single)
+    numbers = (whole, single, 1, 256, 8, 64, 0.0, 1.0, 1.0, 1.0)
+    compiled = iterate.warmup(*matrices, 1.0, *of_groups, *numbers, grid=(1,), **options)
     compiled._init_handles()
     properties, threads = torch.cuda.get_device_properties(call.device), 32 * options["num_warps"]
     by_registers = properties.regs_per_multiprocessor // (-(-compiled.n_regs // 8) * 8 * threads)
@@ -87,12 +112,29 @@ def _resident_blocks(call: Call, dtype: torch.dtype, options: dict[str, Any]) ->
     return max(1, min(by_registers, by_memory, by_threads)) * properties.multi_processor_count
 
 
+def _n_planes(n_iter: int, precision: str) -> int:
+    """More steps than float16 allows are computed in bfloat16, which has too few bits for one plane."""
+    return PRECISIONS[precision] if n_iter <= MOST_STEPS else 2
+
+
+@functools.lru_cache(maxsize=8)
+def _processors(device: torch.device) -> int:
+    return 1 if INTERPRETED else torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _has_copy_engine(device: torch.device) -> bool:
+    return not INTERPRETED and torch.cuda.get_device_properties(device).major >= 9
+
+
+def _descriptor(workspace: Tensor, options: dict[str, Any]) -> TensorDescriptor:
+    return TensorDescriptor.from_tensor(workspace.view(-1, options["SIDE"]), [options["BLOCK"], options["BLOCK_K"]])
+
+
 @functools.lru_cache(maxsize=256)
 def plan(call: Call) -> Plan:
     """Sizes, options and program of a kind of call; the first time, its kernel is compiled."""
     steps = program(call.n_iter, call.kind, call.device)
-    planes = 2 if steps.dtype == torch.bfloat16 else PRECISIONS[call.precision]
-    sizes = shape(call.D, planes, call.derivative)
+    planes, sizes = _n_planes(call.n_iter, call.precision), call.sizes
     side = triton.cdiv(call.D, sizes.block) * sizes.block
     n_tiles = (side // sizes.block) * (side // sizes.block + 1) // 2
     n_slots, group = SLOTS + DERIVATIVES * call.derivative, 1 if INTERPRETED else n_tiles
@@ -100,8 +142,8 @@ def plan(call: Call) -> Plan:
         "POWER": _POWER[call.kind], "DERIVATIVE": call.derivative, "STEP": call.step,
         "SIDE": side, "BLOCK": sizes.block, "BLOCK_K": sizes.block_k,
         "STRIP": min(sizes.block, sizes.strip), "PLANES": planes, "N_TILES": n_tiles, "N_SLOTS": n_slots,
-        "GROUP": group, "num_warps": sizes.warps, "num_stages": sizes.depth, "maxnreg": sizes.registers,
-        "launch_cooperative_grid": not INTERPRETED,
+        "GROUP": group, "BULK": sizes.bulk and _has_copy_engine(call.device), "num_warps": sizes.warps,
+        "num_stages": sizes.depth, "maxnreg": sizes.registers, "launch_cooperative_grid": not INTERPRETED,
     }  # fmt: skip
     resident = 2
     if not INTERPRETED:
@@ -123,7 +165,8 @@ def run(
     cotangent: Tensor | None = None,
     step: Step | None = None,
     out: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+    counters: Tensor | None = None,
+) -> Tensor:
     """The iteration, or with a cotangent its backward pass, for tiled matrices of D rows.
 
     Args:
@@ -136,31 +179,34 @@ def run(
         cotangent: Of the result, or with ``step`` of the next S; symmetric.
         step: A step of iSICE with the inverse of ``source`` as ∇₁.
         out: Where to put the result.
+        counters: As many zeros (int32) as there are matrices, which are then used up.
 
     Returns:
-        The result, the next S, or the cotangent of ``source``, tiled; and the cotangents of rate and λ, summed over
-        each tile (B, tiles, 2), empty without a step back.
+        The result, the next S, or the cotangent of ``source``, tiled.
     """
-    batch, derivative = len(source), cotangent is not None
-    fixed = plan(Call(source.device, D, n_iter, kind, precision, derivative, step is not None))
-    n_tiles, side = fixed.n_tiles, fixed.side
+    batch, derivative, device = len(source), cotangent is not None, source.device
     out = source.new_empty(tiled_shape(batch, D)) if out is None else out
-    moments = source.new_empty((batch, n_tiles, 2) if step and derivative else (0,))
+    alternatives = shapes(D, _n_planes(n_iter, precision), derivative)
+    sizes = choose(alternatives, out.shape[1], batch, _processors(device))
+    fixed = plan(Call(device, D, n_iter, kind, precision, derivative, step is not None, sizes))
+    if not batch:
+        return out
     norms = source if cotangent is None else torch.linalg.vector_norm(cotangent.flatten(1), dim=1)
-    of_step: tuple[Tensor, ...] = (source,) * 6
+    of_step: tuple[Any, ...] = (*(source,) * 6, 1.0)
     if step is not None:
-        d_sigma = source if step.d_sigma is None else step.d_sigma
-        of_step = (step.sigma, step.alive, step.rate, step.lam, d_sigma, moments)
+        d_sigma, moments = step.d_sigma, step.moments
+        of_step = (step.sigma, step.alive, step.eta, step.lam, d_sigma, moments, step.beta)
+        of_step = tuple(source if value is None else value for value in of_step)
     # The last round may be small: then its blocks have the GPU to themselves.
-    groups, device, tile = min(batch, fixed.resident), source.device, fixed.options["BLOCK"] ** 2
-    workspace = torch.empty((groups, fixed.n_slots, fixed.planes, side, side), dtype=fixed.program.dtype, device=device)
+    groups, n_tiles, side, tile = min(batch, fixed.resident), fixed.n_tiles, fixed.side, fixed.options["BLOCK"] ** 2
+    steps, options = fixed.program, fixed.options
+    workspace = torch.empty((groups, fixed.n_slots, fixed.planes, side, side), dtype=steps.dtype, device=device)
     partials, results = source.new_empty((groups, n_tiles)), source.new_empty((groups, n_tiles, 2, tile))
-    counters = torch.zeros(groups, dtype=torch.int32, device=device)
-    if batch:
-        steps = fixed.program
-        iterate[(groups * fixed.group,)](
-            source, source if cotangent is None else cotangent, norms, out, *of_step,
-            workspace, partials, counters, results, steps.slots, steps.weights, len(steps.slots),
-            batch, D, side, shift, steps.scale, steps.shift, steps.derivative_scale, **fixed.options,
-        )  # fmt: skip
-    return out, moments
+    iterate[(groups * fixed.group,)](
+        source, source if cotangent is None else cotangent, norms, out, *of_step,
+        workspace, _descriptor(workspace, options) if options["BULK"] else workspace, partials,
+        torch.zeros(groups, dtype=torch.int32, device=device) if counters is None else counters, results,
+        steps.slots, steps.weights, len(steps.slots), batch, D, side, shift, steps.scale, steps.shift,
+        steps.derivative_scale, **options,
+    )  # fmt: skip
+    return out

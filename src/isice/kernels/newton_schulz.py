@@ -23,21 +23,32 @@ _FACTOR: tl.constexpr = tl.constexpr(R + 1)
 
 
 @triton.jit
-def _arrive(counter, GROUP: tl.constexpr):
+def _order_copies(BULK: tl.constexpr):
+    """The copy engine sees what was stored before only after this fence, on both sides of a wait."""
+    if BULK:
+        tl.inline_asm_elementwise(
+            "fence.proxy.async.global; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+        )
+
+
+@triton.jit
+def _arrive(counter, GROUP: tl.constexpr, BULK: tl.constexpr):
     """Says that this block has come here; what it stored before is visible to those who wait."""
+    _order_copies(BULK)
     tl.debug_barrier()
     if GROUP > 1:
         tl.atomic_add(counter, 1, sem="release")
 
 
 @triton.jit
-def _wait(counter, target, GROUP: tl.constexpr):
+def _wait(counter, target, GROUP: tl.constexpr, BULK: tl.constexpr):
     """Returns once the blocks of the group have arrived so many times."""
     if GROUP > 1:
         seen = tl.atomic_add(counter, 0, sem="acquire")
         while seen < target:
             seen = tl.atomic_add(counter, 0, sem="acquire")
         tl.debug_barrier()
+    _order_copies(BULK)
 
 
 @triton.jit
@@ -49,6 +60,19 @@ def _power(trace, POWER: tl.constexpr):
     elif POWER == -0.5:
         back = 1.0 / tl.sqrt(trace)
     return back
+
+
+@triton.jit
+def _numbers(rates, lams, norms, image, beta, STEP: tl.constexpr, DERIVATIVE: tl.constexpr):
+    """Rate and λ of a step, a bound on the norm of the direction. Loaded twice: they need no registers meanwhile."""
+    rate, lam, norm = 0.0, 0.0, 1.0
+    if STEP:
+        rate, lam = beta * tl.load(rates + image), tl.load(lams + image)
+    if DERIVATIVE:
+        norm = tl.load(norms + image)
+        if STEP:
+            norm *= 2 * tl.abs(rate)
+    return rate, lam, norm
 
 
 @triton.jit
@@ -168,41 +192,38 @@ def _leave(
 )
 def iterate(
     source, cotangent, norms, out,  # tiled matrices, and the norms (B,) of the cotangents
-    sigma, alive_parts, rates, lams, d_sigma, moments,  # a step of iSICE: tiled; values (B,); sums (B, tiles, 2)
-    workspace, partials, counters, results,  # of each group: slots, a sum for each tile, arrivals, tiles of the result
+    sigma, alive_parts, rates, lams, d_sigma, moments, beta,  # a step of iSICE: tiled; values (B,); sums (B, tiles, 2)
+    workspace, planes,  # slots of each group, and a descriptor of all of them as one matrix
+    partials, counters, results,  # of each group: a sum for each tile, arrivals, tiles of the result
     slots, weights, n_stages,  # the program
     batch, D, side, shift, scale, m_shift, derivative_scale,
     POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr,
     SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, STRIP: tl.constexpr, PLANES: tl.constexpr,
-    N_TILES: tl.constexpr, N_SLOTS: tl.constexpr, GROUP: tl.constexpr,
+    N_TILES: tl.constexpr, N_SLOTS: tl.constexpr, GROUP: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
     """Carries the matrices ``group``, ``group + n_groups``, … through the iteration."""
     group, rank = tl.program_id(0) // GROUP, tl.program_id(0) % GROUP
     n_groups = tl.num_programs(0) // GROUP
+    base = group * (N_SLOTS * PLANES * SIDE)
     workspace += group.to(tl.int64) * (N_SLOTS * PLANES * SIDE * SIDE)
     partials += group * N_TILES
     counters += group
     results += group * (2 * N_TILES * BLOCK * BLOCK)
     arrivals = 0
-    for image in range(group, batch, n_groups):
+    # The first blocks of a launch share multiprocessors while others are free: a last, small round goes past them.
+    for image in range((group + n_groups - 2) % n_groups, batch, n_groups):
         # The compiler does not know that it is zero: what depends on it is computed where it is used, instead of once
         # for all matrices, in registers that the products need.
         zero = tl.load(slots + 7)
         first = tl.full([], image, tl.int64) * (N_TILES * BLOCK * BLOCK)
-        rate, lam, norm, to_norm = 0.0, 0.0, 1.0, 1.0
-        if STEP:
-            rate, lam = tl.load(rates + image), tl.load(lams + image)
-        if DERIVATIVE:
-            norm = tl.load(norms + image)
-            if STEP:
-                norm *= 2 * tl.abs(rate)
-            to_norm = tl.where(norm > 0, _DIRECTION_NORM / norm, 0.0)
+        rate, lam, norm = _numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
+        to_norm = tl.where(norm > 0, _DIRECTION_NORM / norm, 0.0)
         index = tl.arange(0, triton.next_power_of_2(SIDE)) + zero
         diagonal_at = source + first + diagonal_places(index, SIDE // BLOCK, BLOCK)
         diagonal = tl.load(diagonal_at, mask=index < D, other=0.0)
         trace, alive = trace_of(diagonal, D, shift)
         if not DERIVATIVE:
-            _wait(counters, arrivals, GROUP)  # until nobody reads the slots of the matrix before
+            _wait(counters, arrivals, GROUP, BULK)  # until nobody reads the slots of the matrix before
         for tile in range(rank + zero, N_TILES, GROUP):
             first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
             at = first + tile * (BLOCK * BLOCK)
@@ -212,30 +233,33 @@ def iterate(
                 POWER == -0.5, DERIVATIVE, STEP, SIDE, BLOCK, PLANES,
             )  # fmt: skip
 
+        wait = 1
         for index_of_stage in range(0, n_stages):
-            # The row is read before the wait, so that it is there after it.
+            # The row is read before the wait, so that it is there after it; whether to wait, in the row before.
             row, weight = slots + 8 * index_of_stage, weights + 2 * index_of_stage
             left = tl.load(row), tl.load(row + 1)
             right = tl.load(row + 2), tl.load(row + 3)
             into = tl.load(row + 4), tl.load(row + 5)
-            wait, zero = tl.load(row + 6), tl.load(row + 7)
+            next_wait, zero = tl.load(row + 6), tl.load(row + 7)
             alpha, gamma = tl.load(weight), tl.load(weight + 1)
             if wait != 0:
                 arrivals += GROUP
-                _arrive(counters, GROUP)
-                _wait(counters, arrivals, GROUP)
+                _arrive(counters, GROUP, BULK)
+                _wait(counters, arrivals, GROUP, BULK)
+            wait = next_wait
             for tile in range(rank + zero, N_TILES, GROUP):
                 first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
                 stage(
-                    workspace, side, results + 2 * tile * BLOCK * BLOCK, left, right, into,
-                    index_of_stage == n_stages - 1, alpha, gamma, m_shift, first_row, first_column,
-                    SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE,
+                    workspace, planes, base, side, results + 2 * tile * BLOCK * BLOCK, left, right, into,
+                    index_of_stage == n_stages - 1, alpha, gamma, m_shift, first_row, first_column, DERIVATIVE,
+                    SIDE, BLOCK, BLOCK_K, PLANES, BULK,
                 )  # fmt: skip
 
         back = _power(trace, POWER)
+        rate, lam, norm = _numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
         if not DERIVATIVE:
             arrivals += GROUP
-            _arrive(counters, GROUP)
+            _arrive(counters, GROUP, BULK)
         else:
             tl.debug_barrier()
         for tile in range(rank + zero, N_TILES, GROUP):
@@ -256,8 +280,8 @@ def iterate(
 
         if DERIVATIVE:
             arrivals += GROUP
-            _arrive(counters, GROUP)
-            _wait(counters, arrivals, GROUP)
+            _arrive(counters, GROUP, BULK)
+            _wait(counters, arrivals, GROUP, BULK)
             every = tl.arange(0, triton.next_power_of_2(N_TILES))
             along = tl.sum(tl.load(partials + every, mask=every < N_TILES, other=0.0, cache_modifier=".cg"))
             for tile in range(rank + zero, N_TILES, GROUP):

@@ -16,7 +16,7 @@ T, R, Q, M = 0, 2, 4, 5  # T, R and M take turns in two slots each
 SLOTS, DERIVATIVES = 7, 5  # the derivatives of T, R and Q follow; that of M is that of T
 # float16 has 5 exponent bits: entries stay 64 times below its largest number, so that a matrix that is not positive
 # semi-definite still fits; more steps than these would leave too few bits for the small entries.
-_LARGEST, _MOST_STEPS = 2.0**10, 12
+_LARGEST, MOST_STEPS = 2.0**10, 12
 _SHIFT = {"inverse": 6.0, "inverse_sqrt": 3.0, "sqrt": 3.0}  # M = T − shift·I
 _GROWTH = {"inverse": 2.25, "inverse_sqrt": 1.5, "sqrt": 1.0}  # of the product of the factors, at most, in a step
 
@@ -35,7 +35,8 @@ class Stage(NamedTuple):
 class Program(NamedTuple):
     """The table of all stages; the result of the last one leaves the workspace."""
 
-    slots: Tensor  # (stages, 8) int32: left, right and out, each with the slot of its diagonal tiles; wait; zero
+    slots: Tensor  # (stages, 8) int32: left, right and out, each with the slot of its diagonal tiles;
+    # whether the next stage waits; zero
     weights: Tensor  # (stages, 2) float32: α, γ
     scale: float  # of T and of the first factor of an inverse root
     shift: float  # what M has less than T on the diagonal, times the scale
@@ -107,12 +108,19 @@ def _with_diagonals(slot: int) -> tuple[int, int]:
 def program(n_iter: int, kind: str, device: torch.device) -> Program:
     """The table on the device, in float16 with scales, or in bfloat16 without where float16 has too little range."""
     plan, dtype, scale, derivative_scale = stages(n_iter, kind), torch.bfloat16, 1.0, 1.0
-    if n_iter <= _MOST_STEPS:
+    if n_iter <= MOST_STEPS:
         plan, dtype, scale = _scaled(plan, kind), torch.float16, _scale_of(1)
         derivative_scale = 2.0 ** -math.ceil((n_iter - 1) * math.log2(2.25))
     slots = [
-        [*_with_diagonals(s.left), *_with_diagonals(s.right), s.out, s.out - T + M if s.out < R else -1, s.wait, 0]
-        for s in plan
+        [
+            *_with_diagonals(s.left),
+            *_with_diagonals(s.right),
+            s.out,
+            s.out - T + M if s.out < R else -1,
+            following.wait,
+            0,
+        ]
+        for s, following in zip(plan, plan[1:] + plan[:1], strict=True)
     ]
     return Program(
         torch.tensor(slots, dtype=torch.int32, device=device),

@@ -12,11 +12,10 @@ D_SLOT: tl.constexpr = tl.constexpr(SLOTS)
 
 @triton.jit
 def products(
-    workspace, side, left, right, first_row, first_column,
-    SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr, DERIVATIVE: tl.constexpr,
+    workspace, planes, base, side, left, right, first_row, first_column, DERIVATIVE: tl.constexpr,
+    SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
     """A tile of LC and, for derivatives, of dL·C + L·dC (else zero)."""
-    rows, columns = first_row + tl.arange(0, BLOCK), first_column + tl.arange(0, BLOCK)
     # Tensor cores cut off what is small against their sum, and a sum waits for itself: small products, and the two
     # halves of the derivative, have sums of their own.
     total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
@@ -27,18 +26,24 @@ def products(
     # A bound known only at run time keeps the loop rolled: unrolled, it is too much code.
     tl.assume(side >= BLOCK_K)
     for start in range(0, side, BLOCK_K):
-        k, block = start + tl.arange(0, BLOCK_K), start // BLOCK * BLOCK
+        block = start // BLOCK * BLOCK
         left_here = tl.where(block == first_row, left[1], left[0])
         right_here = tl.where(block == first_column, right[1], right[0])
-        c, c_low = load_planes(workspace, right_here, columns, k, SIDE, PLANES)
-        a, a_low = load_planes(workspace, left_here, rows, k, SIDE, PLANES)
+        c, c_low = load_planes(
+            workspace, planes, base, right_here, first_column, start, SIDE, BLOCK, BLOCK_K, PLANES, BULK
+        )
+        a, a_low = load_planes(workspace, planes, base, left_here, first_row, start, SIDE, BLOCK, BLOCK_K, PLANES, BULK)
         total = tl.dot(a, tl.trans(c), total)
         if PLANES == 2:
             small = tl.dot(a_low, tl.trans(c), small)
             small = tl.dot(a, tl.trans(c_low), small)
         if DERIVATIVE:
-            dc, dc_low = load_planes(workspace, right[0] + D_SLOT, columns, k, SIDE, PLANES)
-            da, da_low = load_planes(workspace, left[0] + D_SLOT, rows, k, SIDE, PLANES)
+            dc, dc_low = load_planes(
+                workspace, planes, base, right[0] + D_SLOT, first_column, start, SIDE, BLOCK, BLOCK_K, PLANES, BULK
+            )
+            da, da_low = load_planes(
+                workspace, planes, base, left[0] + D_SLOT, first_row, start, SIDE, BLOCK, BLOCK_K, PLANES, BULK
+            )
             d_total = tl.dot(da, tl.trans(c), d_total)
             d_other = tl.dot(a, tl.trans(dc), d_other)
             if PLANES == 2:
@@ -51,16 +56,18 @@ def products(
 
 @triton.jit
 def stage(
-    workspace, side, result, left, right, out, last, alpha, gamma, shift, first_row, first_column,
-    SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr, DERIVATIVE: tl.constexpr,
+    workspace, planes, base, side, result, left, right, out, last, alpha, gamma, shift, first_row, first_column,
+    DERIVATIVE: tl.constexpr,
+    SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
     """Stores a tile of αLC + γI and its derivative: in slots, or after the last product in ``result``.
 
     Matrices are given by two slots, the second that of their tiles on the diagonal; negative if there is none to store.
     """
     total, d_total = products(
-        workspace, side, left, right, first_row, first_column, SIDE, BLOCK, BLOCK_K, PLANES, DERIVATIVE
-    )
+        workspace, planes, base, side, left, right, first_row, first_column, DERIVATIVE,
+        SIDE, BLOCK, BLOCK_K, PLANES, BULK,
+    )  # fmt: skip
     line, on_diagonal = tl.arange(0, BLOCK), first_row == first_column
     rows, columns, whole = first_row + line, first_column + line, line[:, None] * BLOCK + line[None, :]
     eye = tl.where(rows[:, None] == columns[None, :], 1.0, 0.0)

@@ -24,8 +24,7 @@ def _newton_schulz(cov: Tensor, n_iter: int, kind: str, precision: str, vectoriz
 
     D = cov.shape[-1]
     with torch.cuda.device_of(cov):
-        result, _ = run(to_tiles(cov.contiguous(), D), D, n_iter, kind, precision)
-        return from_tiles(result, D, vectorized)
+        return from_tiles(run(to_tiles(cov.contiguous(), D), D, n_iter, kind, precision), D, vectorized)
 
 
 @_newton_schulz.register_fake
@@ -43,7 +42,7 @@ def _newton_schulz_vjp(
     D = cov.shape[-1]
     with torch.cuda.device_of(cov):
         tiles, direction = to_tiles(cov.contiguous(), D), to_tiles(grad.contiguous(), D, cotangent=True)
-        return from_tiles(run(tiles, D, n_iter, kind, precision, cotangent=direction)[0], D)
+        return from_tiles(run(tiles, D, n_iter, kind, precision, cotangent=direction), D)
 
 
 @_newton_schulz_vjp.register_fake
