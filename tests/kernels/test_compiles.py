@@ -18,9 +18,9 @@ from isice.kernels import ends, launch
 from isice.kernels.newton_schulz import iterate
 
 DTYPES = {"alive_parts": "*i8", "workspace": "*fp16", "counters": "*i32", "slots": "*i32"}
-DTYPES |= dict.fromkeys(("n_stages", "batch", "D", "side"), "i32")
+DTYPES |= dict.fromkeys(("n_stages", "batch", "D", "side", "n_sums"), "i32")
 DTYPES |= dict.fromkeys(("beta", "shift", "scale", "m_shift", "derivative_scale", "power"), "fp32")
-UNALIGNED = ("norms", "rates", "lams", "moments")
+UNALIGNED = ("norms", "next_norms", "rates", "lams", "moments")
 
 
 def shared(kernel, warps, stages, **constants):
@@ -41,8 +41,8 @@ for derivative, planes in ((False, 1), (True, 2)):
     bulk = bulk and CAPABILITY >= 90
     DTYPES["planes"] = f"tensordesc<fp16[{block}, {block_k}]>" if bulk else "*fp16"
     used = shared(
-        iterate, warps, depth, POWER=-1.0, DERIVATIVE=derivative, STEP=True, SIDE=256, BLOCK=block, BLOCK_K=block_k,
-        STRIP=strip, PLANES=planes, N_TILES=10, N_SLOTS=12, GROUP=10, BULK=bulk,
+        iterate, warps, depth, POWER=-1.0, DERIVATIVE=derivative, STEP=True, MOMENTS=derivative, SIDE=256, BLOCK=block,
+        BLOCK_K=block_k, STRIP=strip, PLANES=planes, N_TILES=10, N_SLOTS=12, GROUP=10, BULK=bulk,
     )
     assert used <= 99 * 1024, used  # what a block may have on the GPUs with the least
 SIZES = {"N_TILES": 10, "N_BLOCKS": 4, "BLOCK": 64}
@@ -50,8 +50,10 @@ shared(ends._to_tiles, 4, 3, VECTOR=False, SYMMETRIZE=True, **SIZES)
 shared(ends._from_tiles, 4, 3, VECTOR=False, **SIZES)
 shared(ends._normalize, 4, 3, SPAN=256, **SIZES)
 shared(ends._divide, 4, 3, SPAN=256, **SIZES)
-shared(ends._spread, 8, 3, CHUNK=2048, **SIZES)
-shared(ends._gather, 8, 3, **SIZES)
+shared(ends._products, 4, 3, CHUNK=4096)
+shared(ends._spread, 4, 3, SPAN=16, **SIZES)
+shared(ends._weigh, 4, 3, **SIZES)
+shared(ends._gather, 4, 3, **SIZES)
 """
 
 

@@ -51,7 +51,7 @@ def reference(cov, grad, n_iter, kind, vectorized):
 def run(cov, n_iter, kind, precision, cotangent=None, vectorized=False):
     size = cov.shape[-1]
     direction = None if cotangent is None else to_tiles(cotangent, size, cotangent=True)
-    result = launch.run(to_tiles(cov, size), size, n_iter, kind, precision, cotangent=direction)
+    result, _ = launch.run(to_tiles(cov, size), size, n_iter, kind, precision, cotangent=direction)
     return from_tiles(result, size, vectorized)
 
 
@@ -108,10 +108,13 @@ def test_every_entry_is_written(monkeypatch):
     tiles, direction = to_tiles(cov, 21), to_tiles(grad, 21, cotangent=True)
     for cotangent in (None, direction):
         out = torch.full_like(tiles, float("nan"))
-        result = launch.run(tiles, 21, 2, "inverse", "accurate", cotangent=cotangent, out=out)
+        result, norms = launch.run(tiles, 21, 2, "inverse", "accurate", cotangent=cotangent, out=out)
         assert result.isfinite().all()
         assert not result[..., 21:].any()  # beyond the matrix
         assert not result[..., 21:, :].any()
+    exact = from_tiles(result, 21).flatten(1).norm(dim=1)
+    assert (norms >= exact).all()
+    assert (norms < 4 * exact).all()
 
 
 @pytest.mark.parametrize("scale", [1e-15, 1e15])
@@ -210,7 +213,7 @@ class FakeKernel:
         self.launches = []
 
     def warmup(self, *args, grid, **options):
-        assert len(args) == 26
+        assert len(args) == 27
         return self
 
     def _init_handles(self):
@@ -256,6 +259,6 @@ def test_all_blocks_of_a_launch_are_on_the_gpu_at_once(monkeypatch, processors, 
         launch.plan.cache_clear()
         launch._processors.cache_clear()
     ((found, count, options),) = kernel.launches
-    assert (found, count, options["GROUP"]) == ((grid,), 26, group)
+    assert (found, count, options["GROUP"]) == ((grid,), 27, group)
     assert found[0] <= 2 * processors  # 255 registers leave room for two blocks of four warps
     assert options["launch_cooperative_grid"]

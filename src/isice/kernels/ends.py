@@ -11,6 +11,8 @@ from torch import Tensor
 from .program import block_of, tiled_shape
 from .tiles import diagonal_places, tile_corner, trace_of
 
+_CHUNK = 4096
+
 
 @triton.jit
 def _power(value, exponent):
@@ -19,10 +21,9 @@ def _power(value, exponent):
 
 @triton.jit
 def _place(rows, columns, D, VECTOR: tl.constexpr):
-    """Offsets of the entries of a tile on or above the diagonal, in a matrix or in a vector."""
+    """Offsets of entries on or above the diagonal, in a matrix or in a vector."""
     if VECTOR:
-        row, column = tl.minimum(rows[:, None], columns[None, :]), tl.maximum(rows[:, None], columns[None, :])
-        return row * D - row * (row + 1) // 2 + column
+        return (rows * D - rows * (rows + 1) // 2)[:, None] + columns[None, :]
     return rows[:, None] * D + columns[None, :]
 
 
@@ -37,12 +38,22 @@ def _square(tile, D, N_BLOCKS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def _load(source, rows, columns, D, inside, VECTOR: tl.constexpr):
+    """A tile; of a vector, the entries below the diagonal are those above it."""
+    if not VECTOR:
+        return tl.load(source + _place(rows, columns, D, False), mask=inside, other=0.0)
+    upper = inside & (rows[:, None] <= columns[None, :])
+    value = tl.load(source + _place(rows, columns, D, True), mask=upper, other=0.0)
+    return tl.where(rows[:, None] > columns[None, :], tl.trans(value), value)
+
+
+@triton.jit
 def _to_tiles(source, tiles, D, VECTOR: tl.constexpr, SYMMETRIZE: tl.constexpr, N_TILES: tl.constexpr,
               N_BLOCKS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     image, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
     rows, columns, at, inside, diagonal = _square(tile, D, N_BLOCKS, BLOCK)
     source += image * (D * (D + 1) // 2 if VECTOR else D * D)
-    value = tl.load(source + _place(rows, columns, D, VECTOR), mask=inside, other=0.0)
+    value = _load(source, rows, columns, D, inside, VECTOR)
     if SYMMETRIZE and VECTOR:
         value = tl.where(diagonal, value, 0.5 * value)
     elif SYMMETRIZE:
@@ -99,49 +110,61 @@ def _divide(s, out, totals, power, D, SPAN: tl.constexpr, N_TILES: tl.constexpr,
 
 
 @triton.jit
-def _spread(grad, out, totals, d_s, power, D, CHUNK: tl.constexpr, N_TILES: tl.constexpr, N_BLOCKS: tl.constexpr,
-            BLOCK: tl.constexpr):  # fmt: skip
-    image, size = tl.program_id(0).to(tl.int64), D * (D + 1) // 2
-    grad += image * size
-    out += image * size
-    trace, alive = tl.load(totals + 2 * image), tl.load(totals + 2 * image + 1)
-    factor, along = _power(trace, -power), tl.zeros((CHUNK,), dtype=tl.float32)
-    for begin in range(0, size, CHUNK):
-        index = begin + tl.arange(0, CHUNK)
-        given = tl.load(grad + index, mask=index < size, other=0.0)
-        along += given * tl.load(out + index, mask=index < size, other=0.0)
-    shift = power * alive * tl.sum(along) / trace
-    for tile in range(0, N_TILES):
-        rows, columns, at, inside, diagonal = _square(tile, D, N_BLOCKS, BLOCK)
-        given = factor * tl.load(grad + _place(rows, columns, D, True), mask=inside, other=0.0)
-        value = tl.where(diagonal, given - shift, 0.5 * given)
-        tl.store(d_s + (image * N_TILES + tile) * (BLOCK * BLOCK) + at, tl.where(inside, value, 0.0))
+def _products(grad, out, sums, D, CHUNK: tl.constexpr):
+    """Sums over a chunk of a vector: of grad·out and of grad²."""
+    image, chunk, size = tl.program_id(1).to(tl.int64), tl.program_id(0), D * (D + 1) // 2
+    index = chunk * CHUNK + tl.arange(0, CHUNK)
+    given = tl.load(grad + image * size + index, mask=index < size, other=0.0)
+    value = tl.load(out + image * size + index, mask=index < size, other=0.0)
+    spot = sums + (image * tl.num_programs(0) + chunk) * 2
+    tl.store(spot, tl.sum(given * value))
+    tl.store(spot + 1, tl.sum(given * given))
 
 
 @triton.jit
-def _gather(d_sigma, d_first, sigma, scales, d_cov, D, N_TILES: tl.constexpr, N_BLOCKS: tl.constexpr,
+def _spread(grad, sums, totals, d_s, norms, power, D, n_sums, SPAN: tl.constexpr, N_TILES: tl.constexpr,
+            N_BLOCKS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    image, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    trace, alive = tl.load(totals + 2 * image), tl.load(totals + 2 * image + 1)
+    spots = tl.arange(0, SPAN)
+    spot = sums + (image * n_sums + spots) * 2
+    along = tl.sum(tl.load(spot, mask=spots < n_sums, other=0.0))
+    square = tl.sum(tl.load(spot + 1, mask=spots < n_sums, other=0.0))
+    factor = _power(trace, -power)
+    shift = power * alive * along / trace
+    tl.store(norms + image, factor * tl.sqrt(square) + tl.abs(shift) * tl.sqrt(D * 1.0))
+    rows, columns, at, inside, diagonal = _square(tile, D, N_BLOCKS, BLOCK)
+    given = factor * _load(grad + image * (D * (D + 1) // 2), rows, columns, D, inside, True)
+    value = tl.where(diagonal, given - shift, 0.5 * given)
+    tl.store(d_s + (image * N_TILES + tile) * (BLOCK * BLOCK) + at, tl.where(inside, value, 0.0))
+
+
+@triton.jit
+def _weigh(d_sigma, d_first, sigma, sums, D, N_TILES: tl.constexpr, N_BLOCKS: tl.constexpr, BLOCK: tl.constexpr):
+    """The inner product of a tile of both cotangents with one of Σ'; off the diagonal it stands for two."""
+    image, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    _, _, at, _, _ = _square(tile, D, N_BLOCKS, BLOCK)
+    _, _, on_diagonal = tile_corner(tile, N_BLOCKS, BLOCK)
+    at += (image * N_TILES + tile) * (BLOCK * BLOCK)
+    grad = tl.load(d_sigma + at) + tl.load(d_first + at)
+    total = tl.sum(grad * tl.load(sigma + at))
+    tl.store(sums + image * N_TILES + tile, tl.where(on_diagonal, 1.0, 2.0) * total)
+
+
+@triton.jit
+def _gather(d_sigma, d_first, sums, scales, d_cov, D, N_TILES: tl.constexpr, N_BLOCKS: tl.constexpr,
             BLOCK: tl.constexpr):  # fmt: skip
-    image, first = tl.program_id(0).to(tl.int64), tl.program_id(0).to(tl.int64) * (N_TILES * BLOCK * BLOCK)
-    d_sigma += first
-    d_first += first
-    sigma += first
+    image, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
     trace, alive = tl.load(scales + 2 * image), tl.load(scales + 2 * image + 1)
-    total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
-    for tile in range(0, N_TILES):
-        _, _, at, _, _ = _square(tile, D, N_BLOCKS, BLOCK)
-        _, _, on_diagonal = tile_corner(tile, N_BLOCKS, BLOCK)
-        at += tile * (BLOCK * BLOCK)
-        grad = tl.load(d_sigma + at) + tl.load(d_first + at)
-        total += tl.where(on_diagonal, 1.0, 2.0) * grad * tl.load(sigma + at)
-    along = alive * tl.sum(total)
+    every = tl.arange(0, triton.next_power_of_2(N_TILES))
+    along = alive * tl.sum(tl.load(sums + image * N_TILES + every, mask=every < N_TILES, other=0.0))
+    rows, columns, at, inside, diagonal = _square(tile, D, N_BLOCKS, BLOCK)
+    at += (image * N_TILES + tile) * (BLOCK * BLOCK)
+    grad = (tl.load(d_sigma + at) + tl.load(d_first + at) - tl.where(diagonal, along, 0.0)) / trace
     d_cov += image * D * D
-    for tile in range(0, N_TILES):
-        rows, columns, at, inside, diagonal = _square(tile, D, N_BLOCKS, BLOCK)
-        at += tile * (BLOCK * BLOCK)
-        grad = (tl.load(d_sigma + at) + tl.load(d_first + at) - tl.where(diagonal, along, 0.0)) / trace
-        tl.store(d_cov + _place(rows, columns, D, False), grad, mask=inside & (rows[:, None] <= columns[None, :]))
-        above = columns[:, None] > rows[None, :]
-        tl.store(d_cov + _place(columns, rows, D, False), tl.trans(grad), mask=tl.trans(inside) & above)
+    tl.store(d_cov + _place(rows, columns, D, False), grad, mask=inside & (rows[:, None] <= columns[None, :]))
+    above = columns[:, None] > rows[None, :]
+    tl.store(d_cov + _place(columns, rows, D, False), tl.trans(grad), mask=tl.trans(inside) & above)
 
 
 def _sizes(D: int) -> dict[str, int]:
@@ -184,17 +207,22 @@ def divide(s: Tensor, power: float, D: int) -> tuple[Tensor, Tensor]:
     return out, totals
 
 
-def spread(grad: Tensor, out: Tensor, totals: Tensor, power: float, D: int) -> Tensor:
-    """Tiles of the cotangent of S for that of the vector ``out`` of :func:`divide`."""
-    d_s = out.new_empty(tiled_shape(len(out), D))
-    if len(out):
-        _spread[(len(out),)](grad, out, totals, d_s, power, D, CHUNK=2048, num_warps=8, **_sizes(D))
-    return d_s
+def spread(grad: Tensor, out: Tensor, totals: Tensor, power: float, D: int) -> tuple[Tensor, Tensor]:
+    """Tiles of the cotangent of S for that of the vector ``out`` of :func:`divide`; and a bound on its norm (B,)."""
+    batch, n_sums = len(out), triton.cdiv(out.shape[1], _CHUNK)
+    d_s, norms, sums = out.new_empty(tiled_shape(batch, D)), out.new_empty(batch), out.new_empty((batch, n_sums, 2))
+    if batch:
+        _products[(n_sums, batch)](grad, out, sums, D, CHUNK=_CHUNK)
+        span = triton.next_power_of_2(n_sums)
+        _spread[(d_s.shape[1], batch)](grad, sums, totals, d_s, norms, power, D, n_sums, SPAN=span, **_sizes(D))
+    return d_s, norms
 
 
 def gather(d_sigma: Tensor, d_first: Tensor, sigma: Tensor, scales: Tensor, D: int) -> Tensor:
     """The cotangent of Σ (B, D, D) for the sum of two tiled cotangents of :func:`normalize`'s result."""
-    d_cov = sigma.new_empty((len(sigma), D, D))
+    d_cov, sums = sigma.new_empty((len(sigma), D, D)), sigma.new_empty(sigma.shape[:2])
     if len(sigma):
-        _gather[(len(sigma),)](d_sigma, d_first, sigma, scales, d_cov, D, num_warps=8, **_sizes(D))
+        grid = (sigma.shape[1], len(sigma))
+        _weigh[grid](d_sigma, d_first, sigma, sums, D, **_sizes(D))
+        _gather[grid](d_sigma, d_first, sums, scales, d_cov, D, **_sizes(D))
     return d_cov

@@ -79,25 +79,29 @@ def value(cov: Tensor, lam: Tensor, eta: Tensor, settings: Settings) -> Kept:
 
 
 def vjp(
-    grad: Tensor, D: int, kept: Kept, lam: Tensor, eta: Tensor, settings: Settings
+    grad: Tensor, D: int, kept: Kept, lam: Tensor, eta: Tensor, settings: Settings, learned: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Cotangents of Σ (B, D, D), λ and η (B,) for that of the vector, an entry of which stands for two."""
+    """Cotangents of Σ (B, D, D), λ and η (B,) for that of the vector, an entry of which stands for two.
+
+    Those of λ and η are zero unless ``learned``.
+    """
     betas, n_inverse_iter, power, printed, alpha, precision = settings
     out, totals, sigma, scales, steps, alive = kept
     inverse = functools.partial(run, D=D, n_iter=n_inverse_iter, kind="inverse", precision=precision, shift=alpha)
     counters, moments = _counters(sigma, len(betas)), sigma.new_empty((len(betas), *sigma.shape[:2], 2))
-    d_s, d_sigma = spread(grad, out, totals, power, D), torch.zeros_like(sigma)
+    (d_s, norms), d_sigma = spread(grad, out, totals, power, D), torch.zeros_like(sigma)
     for i in reversed(range(len(betas))):
         if printed and i == 0:
             step_options = sigma, _per_tile(eta * betas[i]), _per_tile(lam), alive[i]
             d_s, d_gradient, moments[i] = _printed_step_vjp(steps[i], *step_options, d_s)
             d_sigma -= d_gradient
+            norms = torch.linalg.vector_norm(d_s.flatten(1), dim=1)
         else:
-            step = Step(sigma, eta, lam, alive[i], betas[i], d_sigma, moments[i])
-            d_s = inverse(steps[i], cotangent=d_s, step=step, counters=counters[i])
-    d_first = inverse(sigma, cotangent=d_s, counters=counters[-1])
+            step = Step(sigma, eta, lam, alive[i], betas[i], d_sigma, moments[i] if learned else None)
+            d_s, norms = inverse(steps[i], cotangent=d_s, norms=norms, step=step, counters=counters[i])
+    d_first, _ = inverse(sigma, cotangent=d_s, norms=norms, counters=counters[-1])
     d_lam, d_eta = torch.zeros_like(lam), torch.zeros_like(eta)
-    for beta, sums in zip(betas, moments.sum(2), strict=True):
+    for beta, sums in zip(betas, moments.sum(2), strict=True) if learned else ():
         d_eta.add_(sums[:, 0], alpha=beta)
         d_lam.add_(sums[:, 1])
     return gather(d_sigma, d_first, sigma, scales, D), d_lam, d_eta

@@ -41,9 +41,7 @@ class Step(NamedTuple):
     alive: Tensor  # int8: which parts are positive; written on the way forward, read on the way back
     beta: float = 1.0  # times η is the rate of this step
     d_sigma: Tensor | None = None  # the way back adds to it
-    moments: Tensor | None = (
-        None  # (B, tiles, 2): the cotangents of rate and λ, summed over each tile, from the way back
-    )
+    moments: Tensor | None = None  # (B, tiles, 2): for the cotangents of rate and λ, summed by tile, on the way back
 
 
 def shapes(D: int, planes: int, derivative: bool) -> tuple[Shape, ...]:
@@ -80,6 +78,7 @@ class Call(NamedTuple):
     precision: str
     derivative: bool
     step: bool
+    moments: bool
     sizes: Shape
 
 
@@ -99,7 +98,7 @@ class Plan(NamedTuple):
 def _resident_blocks(call: Call, dtype: torch.dtype, options: dict[str, Any]) -> int:
     """How many blocks the GPU holds at once; compiles the kernel where that has not been done."""
     single, whole = torch.float32, torch.int32
-    matrices = (single,) * 5 + (torch.int8 if call.step else single,) + (single,) * 4
+    matrices = (single,) * 6 + (torch.int8 if call.step else single,) + (single,) * 4
     planes = _descriptor(torch.empty(options["SIDE"], options["SIDE"], dtype=dtype, device=call.device), options)
     of_groups = (dtype, planes if options["BULK"] else dtype, single, whole, single)
     numbers = (whole, single, 1, 256, 8, 64, 0.0, 1.0, 1.0, 1.0)
@@ -140,6 +139,7 @@ def plan(call: Call) -> Plan:
     n_slots, group = SLOTS + DERIVATIVES * call.derivative, 1 if INTERPRETED else n_tiles
     options: dict[str, Any] = {
         "POWER": _POWER[call.kind], "DERIVATIVE": call.derivative, "STEP": call.step,
+        "MOMENTS": call.moments,
         "SIDE": side, "BLOCK": sizes.block, "BLOCK_K": sizes.block_k,
         "STRIP": min(sizes.block, sizes.strip), "PLANES": planes, "N_TILES": n_tiles, "N_SLOTS": n_slots,
         "GROUP": group, "BULK": sizes.bulk and _has_copy_engine(call.device), "num_warps": sizes.warps,
@@ -163,10 +163,11 @@ def run(
     *,
     shift: float = 0.0,
     cotangent: Tensor | None = None,
+    norms: Tensor | None = None,
     step: Step | None = None,
     out: Tensor | None = None,
     counters: Tensor | None = None,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """The iteration, or with a cotangent its backward pass, for tiled matrices of D rows.
 
     Args:
@@ -177,36 +178,39 @@ def run(
         precision: A key of :data:`PRECISIONS`.
         shift: Added to the diagonal first.
         cotangent: Of the result, or with ``step`` of the next S; symmetric.
+        norms: Its norm for each matrix (B,), or somewhat more.
         step: A step of iSICE with the inverse of ``source`` as ∇₁.
         out: Where to put the result.
         counters: As many zeros (int32) as there are matrices, which are then used up.
 
     Returns:
-        The result, the next S, or the cotangent of ``source``, tiled.
+        The result, the next S, or the cotangent of ``source``, tiled; and a bound on the norms of the latter (B,).
     """
     batch, derivative, device = len(source), cotangent is not None, source.device
     out = source.new_empty(tiled_shape(batch, D)) if out is None else out
     alternatives = shapes(D, _n_planes(n_iter, precision), derivative)
     sizes = choose(alternatives, out.shape[1], batch, _processors(device))
-    fixed = plan(Call(device, D, n_iter, kind, precision, derivative, step is not None, sizes))
+    moments = derivative and step is not None and step.moments is not None
+    fixed = plan(Call(device, D, n_iter, kind, precision, derivative, step is not None, moments, sizes))
+    next_norms = source.new_empty(batch)
     if not batch:
-        return out
-    norms = source if cotangent is None else torch.linalg.vector_norm(cotangent.flatten(1), dim=1)
+        return out, next_norms
+    if norms is None:
+        norms = source if cotangent is None else torch.linalg.vector_norm(cotangent.flatten(1), dim=1)
     of_step: tuple[Any, ...] = (*(source,) * 6, 1.0)
     if step is not None:
-        d_sigma, moments = step.d_sigma, step.moments
-        of_step = (step.sigma, step.alive, step.eta, step.lam, d_sigma, moments, step.beta)
+        of_step = (step.sigma, step.alive, step.eta, step.lam, step.d_sigma, step.moments, step.beta)
         of_step = tuple(source if value is None else value for value in of_step)
     # The last round may be small: then its blocks have the GPU to themselves.
     groups, n_tiles, side, tile = min(batch, fixed.resident), fixed.n_tiles, fixed.side, fixed.options["BLOCK"] ** 2
     steps, options = fixed.program, fixed.options
     workspace = torch.empty((groups, fixed.n_slots, fixed.planes, side, side), dtype=steps.dtype, device=device)
-    partials, results = source.new_empty((groups, n_tiles)), source.new_empty((groups, n_tiles, 2, tile))
+    partials, results = source.new_empty((groups, 2, n_tiles)), source.new_empty((groups, n_tiles, 2, tile))
     iterate[(groups * fixed.group,)](
-        source, source if cotangent is None else cotangent, norms, out, *of_step,
+        source, source if cotangent is None else cotangent, norms, out, next_norms, *of_step,
         workspace, _descriptor(workspace, options) if options["BULK"] else workspace, partials,
         torch.zeros(groups, dtype=torch.int32, device=device) if counters is None else counters, results,
         steps.slots, steps.weights, len(steps.slots), batch, D, side, shift, steps.scale, steps.shift,
         steps.derivative_scale, **options,
     )  # fmt: skip
-    return out
+    return out, next_norms

@@ -136,10 +136,10 @@ def _leave_value(value, out, matrix, sigma, alive_parts, at, rate, lam, inside, 
 @triton.jit
 def _leave_slope(
     value, slope, out, matrix, grad, sigma, alive_parts, d_sigma, at, diagonal, rate, lam, trace, alive, back, D, shift,
-    POWER: tl.constexpr, STEP: tl.constexpr,
+    POWER: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
-    """Stores a strip of the cotangent of the source; returns what is summed for the trace and the cotangents of rate
-    and λ. Beyond D the cotangent is zero, and with it all of that.
+    """Stores a strip of the cotangent of the source; returns what is summed for the trace, for the norm, and for the
+    cotangents of rate and λ. Beyond D the cotangent is zero, and with it all of that.
     """
     s = tl.load(matrix + at)
     direction = _direction(grad, alive_parts, at, rate, STEP)
@@ -150,24 +150,26 @@ def _leave_slope(
     if STEP:
         d_plus, d_minus = part_cotangents(tl.load(alive_parts + at), tl.load(grad + at))
         slope += tl.where(s > 0, d_plus, 0.0) + tl.where(s < 0, d_minus, 0.0)
-        gradient = back * value - tl.load(sigma + at)
-        d_rate = d_plus * (gradient - lam) + d_minus * (gradient + lam)
-        d_lam = rate * (d_minus - d_plus)
+        if MOMENTS:
+            gradient = back * value - tl.load(sigma + at)
+            d_rate = d_plus * (gradient - lam) + d_minus * (gradient + lam)
+            d_lam = rate * (d_minus - d_plus)
         tl.store(d_sigma + at, tl.load(d_sigma + at) - direction)
     tl.store(out + at, slope)
-    return along, d_rate, d_lam
+    return along, slope * slope, d_rate, d_lam
 
 
 @triton.jit
 def _leave(
     result, out, matrix, grad, sigma, alive_parts, d_sigma, rate, lam, trace, alive, back, from_norm,
     first_row, first_column, D, shift,
-    POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr, STRIP: tl.constexpr,
+    POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr, BLOCK: tl.constexpr,
+    STRIP: tl.constexpr,
 ):  # fmt: skip
     """Stores a finished tile, strip by strip; returns the sums over :func:`_leave_slope`."""
     columns = first_column + tl.arange(0, BLOCK)
     along = tl.zeros((STRIP, BLOCK), dtype=tl.float32)
-    d_rate, d_lam = along, along
+    square, d_rate, d_lam = along, along, along
     for strip in range(0, BLOCK, STRIP):
         lines = strip + tl.arange(0, STRIP)
         at = lines[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -178,26 +180,31 @@ def _leave(
             slope = tl.load(result + BLOCK * BLOCK + at) * from_norm
             sums = _leave_slope(
                 value, slope, out, matrix, grad, sigma, alive_parts, d_sigma, at,
-                (rows[:, None] == columns[None, :]) & inside, rate, lam, trace, alive, back, D, shift, POWER, STEP,
+                (rows[:, None] == columns[None, :]) & inside, rate, lam, trace, alive, back, D, shift,
+                POWER, STEP, MOMENTS,
             )  # fmt: skip
-            along, d_rate, d_lam = along + sums[0], d_rate + sums[1], d_lam + sums[2]
+            along, square = along + sums[0], square + sums[1]
+            if MOMENTS:
+                d_rate, d_lam = d_rate + sums[2], d_lam + sums[3]
         else:
             _leave_value(back * value, out, matrix, sigma, alive_parts, at, rate, lam, inside, STEP)
-    return tl.sum(along), tl.sum(d_rate), tl.sum(d_lam)
+    if MOMENTS:
+        return tl.sum(along), tl.sum(square), tl.sum(d_rate), tl.sum(d_lam)
+    return tl.sum(along), tl.sum(square), 0.0, 0.0
 
 
 @triton.jit(
     do_not_specialize=["n_stages", "batch", "D", "side"],
-    do_not_specialize_on_alignment=["norms", "rates", "lams", "moments"],
+    do_not_specialize_on_alignment=["norms", "next_norms", "rates", "lams", "moments"],
 )
 def iterate(
-    source, cotangent, norms, out,  # tiled matrices, and the norms (B,) of the cotangents
+    source, cotangent, norms, out, next_norms,  # tiled matrices, and bounds on the norms (B,) of cotangents
     sigma, alive_parts, rates, lams, d_sigma, moments, beta,  # a step of iSICE: tiled; values (B,); sums (B, tiles, 2)
     workspace, planes,  # slots of each group, and a descriptor of all of them as one matrix
-    partials, counters, results,  # of each group: a sum for each tile, arrivals, tiles of the result
+    partials, counters, results,  # of each group: two sums for each tile, arrivals, tiles of the result
     slots, weights, n_stages,  # the program
     batch, D, side, shift, scale, m_shift, derivative_scale,
-    POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr,
+    POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr,
     SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, STRIP: tl.constexpr, PLANES: tl.constexpr,
     N_TILES: tl.constexpr, N_SLOTS: tl.constexpr, GROUP: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
@@ -206,7 +213,7 @@ def iterate(
     n_groups = tl.num_programs(0) // GROUP
     base = group * (N_SLOTS * PLANES * SIDE)
     workspace += group.to(tl.int64) * (N_SLOTS * PLANES * SIDE * SIDE)
-    partials += group * N_TILES
+    partials += group * (2 * N_TILES)
     counters += group
     results += group * (2 * N_TILES * BLOCK * BLOCK)
     arrivals = 0
@@ -265,15 +272,16 @@ def iterate(
         for tile in range(rank + zero, N_TILES, GROUP):
             first_row, first_column, on_diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
             at = first + tile * (BLOCK * BLOCK)
-            along, d_rate, d_lam = _leave(
+            along, square, d_rate, d_lam = _leave(
                 results + 2 * tile * BLOCK * BLOCK, out + at, source + at, cotangent + at, sigma + at, alive_parts + at,
                 d_sigma + at, rate, lam, trace, alive, back, norm / (_DIRECTION_NORM * derivative_scale),
-                first_row, first_column, D, shift, POWER, DERIVATIVE, STEP, BLOCK, STRIP,
+                first_row, first_column, D, shift, POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
             )  # fmt: skip
             if DERIVATIVE:
                 twice = tl.where(on_diagonal, 1.0, 2.0)
                 tl.store(partials + tile, twice * along)
-                if STEP:
+                tl.store(partials + N_TILES + tile, twice * square)
+                if MOMENTS:
                     spot = moments + (tl.full([], image, tl.int64) * N_TILES + tile) * 2
                     tl.store(spot, twice * d_rate)
                     tl.store(spot + 1, twice * d_lam)
@@ -284,8 +292,12 @@ def iterate(
             _wait(counters, arrivals, GROUP, BULK)
             every = tl.arange(0, triton.next_power_of_2(N_TILES))
             along = tl.sum(tl.load(partials + every, mask=every < N_TILES, other=0.0, cache_modifier=".cg"))
+            square = tl.load(partials + N_TILES + every, mask=every < N_TILES, other=0.0, cache_modifier=".cg")
+            change = alive * along * back / trace
+            if rank == 0:
+                tl.store(next_norms + image, tl.sqrt(tl.sum(square)) + tl.abs(change) * tl.sqrt(D * 1.0))
             for tile in range(rank + zero, N_TILES, GROUP):
                 first_row, _, on_diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
                 if on_diagonal:
                     at = first + tile * (BLOCK * BLOCK)
-                    _add_to_diagonal(out + at, alive * along * back / trace, D - first_row, BLOCK)
+                    _add_to_diagonal(out + at, change, D - first_row, BLOCK)

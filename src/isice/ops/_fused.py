@@ -24,7 +24,7 @@ def _newton_schulz(cov: Tensor, n_iter: int, kind: str, precision: str, vectoriz
 
     D = cov.shape[-1]
     with torch.cuda.device_of(cov):
-        return from_tiles(run(to_tiles(cov.contiguous(), D), D, n_iter, kind, precision), D, vectorized)
+        return from_tiles(run(to_tiles(cov.contiguous(), D), D, n_iter, kind, precision)[0], D, vectorized)
 
 
 @_newton_schulz.register_fake
@@ -42,7 +42,7 @@ def _newton_schulz_vjp(
     D = cov.shape[-1]
     with torch.cuda.device_of(cov):
         tiles, direction = to_tiles(cov.contiguous(), D), to_tiles(grad.contiguous(), D, cotangent=True)
-        return from_tiles(run(tiles, D, n_iter, kind, precision, cotangent=direction), D)
+        return from_tiles(run(tiles, D, n_iter, kind, precision, cotangent=direction)[0], D)
 
 
 @_newton_schulz_vjp.register_fake
@@ -77,21 +77,21 @@ def _(
 
 @torch.library.custom_op("isice::isice_vjp", mutates_args=())
 def _isice_vjp(
-    grad: Tensor, size: int, kept: list[Tensor], lam: Tensor, eta: Tensor, betas: list[float], n_inverse_iter: int,
-    power: float, printed: bool, alpha: float, precision: str,
+    grad: Tensor, size: int, kept: list[Tensor], lam: Tensor, eta: Tensor, learned: bool, betas: list[float],
+    n_inverse_iter: int, power: float, printed: bool, alpha: float, precision: str,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     from ..kernels import isice
 
     settings = isice.Settings(list(betas), n_inverse_iter, power, printed, alpha, precision)
     per_image = lam.contiguous(), eta.contiguous()
     with torch.cuda.device_of(grad):
-        return isice.vjp(grad.contiguous(), size, isice.Kept(*kept), *per_image, settings)
+        return isice.vjp(grad.contiguous(), size, isice.Kept(*kept), *per_image, settings, learned)
 
 
 @_isice_vjp.register_fake
 def _(
-    grad: Tensor, size: int, kept: list[Tensor], lam: Tensor, eta: Tensor, betas: list[float], n_inverse_iter: int,
-    power: float, printed: bool, alpha: float, precision: str,
+    grad: Tensor, size: int, kept: list[Tensor], lam: Tensor, eta: Tensor, learned: bool, betas: list[float],
+    n_inverse_iter: int, power: float, printed: bool, alpha: float, precision: str,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return grad.new_empty((len(grad), size, size)), torch.empty_like(lam), torch.empty_like(eta)
 
@@ -131,6 +131,55 @@ class FusedISICE(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         lam, eta, *kept = ctx.saved_tensors
         with torch.no_grad():
-            result = _isice_vjp(grads[0], ctx.size, kept, lam, eta, *ctx.settings)
+            learned = any(ctx.needs_input_grad[1:3])
+            result = _isice_vjp(grads[0], ctx.size, kept, lam, eta, learned, *ctx.settings)
         # The result stands for Σ, which is not kept: it depends on it.
         return (*first_derivative_only("isice", (grads[0], kept[0], lam, eta), result), None)
+
+
+@torch.library.custom_op("isice::covariance", mutates_args=())
+def _covariance(x: Tensor, precision: str) -> tuple[Tensor, Tensor]:
+    from ..kernels import covariance
+
+    with torch.cuda.device_of(x):
+        return covariance.value(x, precision)
+
+
+@_covariance.register_fake
+def _(x: Tensor, precision: str) -> tuple[Tensor, Tensor]:
+    batch, channels, _ = x.shape
+    cov = x.new_empty((batch, channels, channels), dtype=torch.float32)
+    return cov, x.new_empty((batch, channels), dtype=torch.float32)
+
+
+@torch.library.custom_op("isice::covariance_vjp", mutates_args=())
+def _covariance_vjp(x: Tensor, mean: Tensor, grad: Tensor, precision: str) -> Tensor:
+    from ..kernels import covariance
+
+    with torch.cuda.device_of(x):
+        return covariance.vjp(x, mean, grad.contiguous(), precision)
+
+
+@_covariance_vjp.register_fake
+def _(x: Tensor, mean: Tensor, grad: Tensor, precision: str) -> Tensor:
+    return torch.empty_like(x)
+
+
+class FusedCovariance(torch.autograd.Function):
+    """The covariance, in float32, of features (B, C, N) of 16 or 32 bits; keeps them and their means."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.precision = kernel_precision()
+        cov, mean = _covariance(x, ctx.precision)
+        ctx.save_for_backward(x, mean)
+        return cov
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        x, mean = ctx.saved_tensors
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            from .covariance import differentiable_vjp
+
+            return differentiable_vjp(x, grads[0])
+        return _covariance_vjp(x, mean, grads[0], ctx.precision)
