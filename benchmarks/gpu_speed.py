@@ -1,19 +1,22 @@
 """The second-order layers on a GPU, from features to vectors: time, memory, accuracy, share of the machine's limits.
 
-Usage: python benchmarks/gpu_speed.py [--quick] [--features FILE.npy] [--out FILE]
+Usage: python benchmarks/gpu_speed.py [--quick] [--features FILE.npy] [--authors SICE.py] [--out FILE]
        python benchmarks/gpu_speed.py --table    writes the tables of docs/gpu.md from the records
        python benchmarks/gpu_speed.py --recount FILE    counts the operations of a record anew; times stay as measured
        python benchmarks/gpu_speed.py --small    a smoke test of the script on any machine
 
 Each layer runs on the kernels ("auto"), on PyTorch ("torch") and as the published algorithm by autograd ("published"),
-in the precision modes of torch.set_float32_matmul_precision. Times are medians of CUDA events after a warm-up; errors
-are ‖value − exact‖/‖exact‖ against the reference in float64 on the same features, which are synthetic or, with
---features, those of a network: an array (B, C, N). In the same run the machine's own limits are measured.
+in the precision modes of torch.set_float32_matmul_precision; with --authors, iSICE also by the file
+src/representation/SICE.py of the paper's own repository ("authors", times only: it divides by another trace). Times are
+medians of CUDA events after a warm-up; errors are ‖value − exact‖/‖exact‖ against the reference in float64 on the same
+features, which are synthetic or, with --features, those of a network: an array (B, C, N). In the same run the machine's
+own limits are measured.
 """
 
 import argparse
 import contextlib
 import functools
+import importlib.util
 import itertools
 import json
 import sys
@@ -168,8 +171,22 @@ def timings(function: Function, x: Tensor, cotangent: Tensor, repeats: int) -> d
     }
 
 
+def authors_layer(path: Path, channels: int) -> torch.nn.Module:
+    """iSICE from a file of the paper's own repository, with the defaults of this package."""
+    spec = importlib.util.spec_from_file_location("authors", path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"gpu_speed: expected a Python file with a class SICE, got {path}.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.SICE(iterNum=5, input_dim=channels, sparsity_val=0.01, sice_lrate=1.0)
+
+
 def variants(name: str, layer: Pooling, dtype: str, args: argparse.Namespace) -> Iterator[tuple[str, str, Function]]:
     """Backend, mode and function of every row of one layer, shape and dtype."""
+    if args.authors and name == "isice" and dtype == "float32":
+        theirs = authors_layer(args.authors, layer.in_channels).to(args.device)
+        for mode in ("highest", "high"):
+            yield "authors", mode, lambda x: theirs(x).squeeze(-1)
     for backend, mode in itertools.product(("auto", "torch", "published"), args.modes):
         if backend == "auto":
             yield backend, mode, layer
@@ -203,10 +220,11 @@ def case(
         row: dict[str, Any] = {"part": "layer", "head": name, **shape._asdict(), "dtype": dtype}
         row |= {"backend": backend, "mode": mode, **counts}
         with pytorch_only() if backend == "torch" else contextlib.nullcontext():
-            for kind, x in inputs.items():
+            for kind, x in inputs.items() if backend != "authors" else ():
                 found = errors(function, x, cotangent[: len(x)], exact[kind])
                 row[f"{kind}error"], row[f"{kind}gradient_error"] = found
-            row |= timings(function, inputs[""], cotangent, 3 if backend == "published" else args.repeats)
+            repeats = args.repeats if backend in ("auto", "torch") else 3
+            row |= timings(function, inputs[""], cotangent, repeats)
         row |= fractions(row, limits)
         yield row
 
@@ -242,10 +260,11 @@ def line(row: dict[str, Any]) -> str:
     """One row for the terminal."""
     peak = "—" if row["peak_mib"] is None else f"{row['peak_mib']:.0f} MiB"
     share = f", {row['of_bf16']:.0%} of bf16" if "of_bf16" in row else ""
+    accuracy = f", error {row['error']:.0e} / {row['gradient_error']:.0e}" if "error" in row else ""
     return (
         f"{row['head']:9} D={row['channels']:3} B={row['batch']:3} {row['dtype']:8} {row['backend']:9} {row['mode']:7} "
-        f"{row['forward_ms']:7.2f} / {row['forward_backward_ms']:7.2f} ms, {peak}, {row['tflops']:.1f} TFLOP/s{share}, "
-        f"error {row['error']:.0e} / {row['gradient_error']:.0e}"
+        f"{row['forward_ms']:7.2f} / {row['forward_backward_ms']:7.2f} ms, {peak}, "
+        f"{row['tflops']:.1f} TFLOP/s{share}{accuracy}"
     )
 
 
@@ -255,6 +274,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=list(DTYPES))
     parser.add_argument("--features", type=Path, help="features of a network, an array (B, C, N) in a .npy file")
+    parser.add_argument("--authors", type=Path, help="the file src/representation/SICE.py of the paper's repository")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -308,7 +328,7 @@ def main(argv: list[str] | None = None) -> int:
             rows.append(row)
             print(line(row), flush=True)
     options = [f"--{key}" for key in ("quick", "small") if getattr(args, key)]
-    options += ["--features FILE"] if args.features else []
+    options += [f"--{key} FILE" for key in ("features", "authors") if getattr(args, key)]
     options += [f"--{key} {' '.join(getattr(args, key))}" for key in ("heads", "modes", "dtypes")]
     command = " ".join(["python benchmarks/gpu_speed.py", *options, f"--repeats {args.repeats}"])
     write_results(args.out, "second-order layers, features to vectors", command, args.seed, device, rows)

@@ -103,7 +103,9 @@ def _layers(rows: list[Row]) -> str:
             wanted = [("published", "highest"), ("published", "high"), ("torch", "highest"), ("torch", "high")]
             wanted += [("auto", mode) for mode in MODES]
             times = [_pair(cells.get(key), "forward_ms", "forward_backward_ms", ".2f") for key in wanted]
+            theirs = [_cell(cells.get(("authors", mode)), "forward_backward_ms") for mode in ("highest", "high")]
             quoted = PUBLISHED_LAYER.get((head, batch), MISSING) if channels == MAIN[1] else MISSING
+            quoted = quoted if MISSING in theirs else " / ".join(theirs)
             body.append((NAMES[head], f"{batch}", f"{channels}", f"{side}²", quoted, *times))
     columns = (
         "authors' code, fp32 / TF32",
@@ -144,8 +146,9 @@ def _accuracy(rows: list[Row]) -> str:
         if (row["batch"], row["channels"], row["dtype"]) == (*MAIN, "float32"):
             synthetic = _pair(row, "error", "gradient_error", ".0e")
             real = _pair(row, "real_error", "real_gradient_error", ".0e")
-            backend = {"auto": "kernels", "torch": "PyTorch", "published": "as published"}[row["backend"]]
-            body.append((NAMES[row["head"]], backend, row["mode"], synthetic, real))
+            backend = {"auto": "kernels", "torch": "PyTorch", "published": "as published"}.get(row["backend"])
+            if backend:
+                body.append((NAMES[row["head"]], backend, row["mode"], synthetic, real))
     return _table(("layer", "computed by", "mode", "synthetic features", "features of a network"), body)
 
 

@@ -126,6 +126,32 @@ def test_layers_run_and_are_accurate(tmp_path):
         assert row["gradient_error"] < (1e-5 if row["dtype"] == "float32" else 4e-3)
 
 
+STAND_IN = """
+import torch
+
+class SICE(torch.nn.Module):
+    def __init__(self, iterNum, input_dim, sparsity_val, sice_lrate):
+        super().__init__()
+        self.rows, self.columns = torch.triu_indices(input_dim, input_dim)
+
+    def forward(self, x):
+        x = x.flatten(2)
+        return (x @ x.mT)[:, self.rows, self.columns, None]
+"""
+
+
+def test_the_authors_file_is_timed(tmp_path):
+    theirs, out = tmp_path / "SICE.py", tmp_path / "record.json"
+    theirs.write_text(STAND_IN)
+    options = ["--small", "--heads", "isice", "--modes", "highest", "--dtypes", "float32", "--device", "cpu"]
+    gpu_speed.main([*options, "--authors", str(theirs), "--out", str(out)])
+    record = json.loads(out.read_text())
+    rows = [row for row in record["rows"] if row.get("backend") == "authors"]
+    assert [row["mode"] for row in rows] == ["highest", "high"]
+    assert all(row["forward_backward_ms"] > 0 and "error" not in row for row in rows)
+    assert "--authors FILE" in record["command"]
+
+
 def test_training_steps_run(tmp_path):
     out = tmp_path / "record.json"
     heads = ["--heads", "gap", "isice", "--modes", "high", "--device", "cpu"]
