@@ -73,7 +73,7 @@ class _Calendar:
         before, then = self.seen[i]
         pace = (iteration - then) / math.log10(before / gap) if 0 < gap < 0.9 * before < math.inf else 0.0
         # A pace seen early may mean little: no wait for longer than it took to get here.
-        self.check_at[i] = iteration + max(1, min(round(max(1.3, pace) * digits), max(6, iteration)))
+        self.check_at[i] = iteration + max(1, min(math.ceil(max(1.3, pace) * digits), max(6, iteration)))
         self.seen[i] = gap, iteration
         if gap < 0.5 * self.best[i][0]:
             self.best[i] = gap, iteration
@@ -114,10 +114,11 @@ def admm(
         certify: Whether the gap is proven by factorizations; else the estimate to second order decides.
     """
     state, finished = _begin(cov, penalty, start, correct), []
+    level = _common_level(penalty) if correct else None
     del start  # the batch changes place with every step, and nobody else holds this one
     active, calendar, next_check = list(range(len(cov))), _Calendar(bound.tolist(), give_up), 1
     for iteration in range(1, max_iter + 1):
-        state = _iterate(state, newton_schulz, iteration)
+        state = _iterate(state, newton_schulz, iteration, level)
         last = iteration == max_iter
         if iteration < next_check and not last:
             continue
@@ -144,16 +145,25 @@ def _begin(cov: Tensor, penalty: Tensor, start: Start, correct: bool) -> _State:
     return _State(cov, penalty, norm(cov), start.precision, v, start.rho, theta, place)
 
 
-def _iterate(state: _State, newton_schulz: bool, iteration: int) -> _State:
+def _common_level(penalty: Tensor) -> float | None:
+    """The penalty of all entries but the diagonals, if it is one: a number is quicker to clip at than a matrix."""
+    level, size = float(penalty.max()), penalty.shape[-1]
+    return level if int((penalty == level).sum()) == len(penalty) * size * (size - 1) else None
+
+
+def _iterate(state: _State, newton_schulz: bool, iteration: int, level: float | None = None) -> _State:
     """One over-relaxed step, then the ρ that balances the relative residuals of each problem."""
     penalty, z, v, rho = state.penalty, state.z, state.v, state.rho
     theta, spare = _theta_step(state, newton_schulz, iteration)
     moved = v.addcmul_(torch.lerp(z, theta, RELAXATION, out=spare), rho)
-    torch.neg(penalty, out=spare)
-    v_new = torch.clamp(moved, spare, penalty)
+    if level is None:
+        v_new = torch.clamp(moved, torch.neg(penalty, out=spare), penalty)
+    else:
+        v_new = torch.clamp(moved, -level, level)
+        v_new.diagonal(dim1=-2, dim2=-1).zero_()
     z_new = moved.sub_(v_new).div_(rho)
     # Where a step is a few products, the norms are a part of the time, and ρ soon changes little.
-    if state.theta.numel() == 0 or iteration <= 4 or iteration % 3 == 0:
+    if state.theta.numel() == 0 or iteration <= 4 or iteration > SETTLE or iteration % 3 == 0:
         rho = rho * _balance(state, theta, z_new, v_new, spare, iteration)
     return state._replace(z=z_new, v=v_new, rho=rho)
 

@@ -37,8 +37,9 @@ def graphical_lasso_op(
         precision, covariance, gap, n_iter = solve_by_blocks(standard, weights, tol, max_iter, first, root)
         _warn_if_short(gap, tol * cov.shape[-1], max_iter)
         del standard, weights
-        units = scale * scale.mT
-        precision, covariance = precision.div_(units), covariance.mul_(units)
+        if not bool((scale == 1).all()):
+            units = scale * scale.mT
+            precision, covariance = precision.div_(units), covariance.mul_(units)
         if not bool(sound.all()):
             precision[~sound], covariance[~sound], gap[~sound] = math.nan, math.nan, math.nan
         return precision.to(cov.dtype).contiguous(), covariance.to(cov.dtype).contiguous(), gap.to(cov.dtype), n_iter
@@ -66,9 +67,11 @@ def _standardize(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) -> tuple
         variance = variance + penalty.diagonal(dim1=-2, dim2=-1)
     sound = finite & (variance > 0).all(-1)
     scale = torch.where(sound[:, None], variance, 1.0).sqrt().unsqueeze(-1)
-    units = scale * scale.mT
-    standard = cov.div_(units)
-    weights = penalty / units
+    if bool((scale == 1).all()):  # correlation matrices are
+        standard, weights = cov, penalty.clone(memory_format=torch.contiguous_format)
+    else:
+        units = scale * scale.mT
+        standard, weights = cov.div_(units), penalty / units
     if not bool(sound.all()):
         standard, weights = (t.masked_fill(~sound[:, None, None], v) for t, v in ((standard, 0.0), (weights, 1.0)))
     standard.diagonal(dim1=-2, dim2=-1).fill_(1.0)

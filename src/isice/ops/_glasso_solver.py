@@ -15,6 +15,7 @@ POLISH_BELOW = 1e-9  # relative gaps below which Newton on the support is quicke
 SINGLE_PRECISION_LIMIT = 1e-5  # relative gaps that float32 iterates cannot certify
 ROUGH_LIMIT = 3e-6  # relative gaps to which float32 prepares what float64 ends, where Θ-steps are roots from scratch
 SINGLE_PRECISION_ITER = 100  # iterations in float32 after which the rest is done in float64
+IN_CACHE = 2**17  # entries of the part of a batch that a CPU works on at a time
 BEYOND = 1e60  # times any number of float32 but zero is beyond every bound
 INVERSE_ERROR = 1e-3  # ‖I − ΘW‖_F above which the inverse is not left to products
 
@@ -100,19 +101,27 @@ def _in_single_precision(
     cov: Tensor, penalty: Tensor, bound: Tensor, max_iter: int, init: Tensor | None, root: str
 ) -> tuple[Solution, Tensor | None]:
     """ADMM in float32 as far as that goes, with the gap of the problem as it was given, and perhaps the inverse."""
-    small_cov, small_penalty = cov.float(), penalty.float()
     native = cov.dtype == torch.float32
-    solution = admm(
-        small_cov,
-        small_penalty,
-        bound if native else 0.95 * bound,  # the estimate is to decide, and a little off
-        _start(small_cov, small_penalty, None if init is None else init.float()),
-        max_iter=min(max_iter, SINGLE_PRECISION_ITER),
-        newton_schulz=_by_products(small_cov, root),
-        correct=_by_corrections(small_cov, root),
-        give_up=True,
-        certify=native,
-    )
+    limit = bound if native else 0.95 * bound  # the estimate is to decide, and a little off
+    size = max(1, IN_CACHE // cov[0].numel()) if _by_corrections(cov, root) else len(cov)
+    inits = itertools.repeat(None) if init is None else init.float().split(size)
+    parts = [
+        admm(
+            part_cov,
+            part_penalty,
+            part_limit,
+            _start(part_cov, part_penalty, part_init),
+            max_iter=min(max_iter, SINGLE_PRECISION_ITER),
+            newton_schulz=_by_products(part_cov, root),
+            correct=_by_corrections(part_cov, root),
+            give_up=True,
+            certify=native,
+        )
+        for part_cov, part_penalty, part_limit, part_init in zip(
+            cov.float().split(size), penalty.float().split(size), limit.split(size), inits, strict=False
+        )
+    ]
+    solution = parts[0] if len(parts) == 1 else Solution(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
     if native:
         return solution, None
     precision = solution.precision.double()
