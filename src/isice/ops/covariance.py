@@ -5,7 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._checks import check_floating, is_half
+from . import _dispatch
 from ._features import flat_features
+from ._fused import FusedCovariance
 from ._precision import full_precision, product
 
 
@@ -15,8 +18,16 @@ def covariance_reference(x: Tensor) -> Tensor:
     return centred @ centred.mT / x.shape[-1]
 
 
+def differentiable_vjp(x: Tensor, grad: Tensor) -> Tensor:
+    """The gradient (G + Gᵀ)(X − mean)/N, whose rows already sum to zero: one product, in PyTorch's operations."""
+    with torch.autocast(x.device.type, enabled=False):
+        features = x.float() if is_half(x.dtype) else x
+        centred = features - features.mean(dim=-1, keepdim=True)
+        return (product(grad + grad.mT, centred) / x.shape[-1]).to(x.dtype)
+
+
 class _Covariance(torch.autograd.Function):
-    """One product each way: the gradient is (G + Gᵀ)(X − mean)/N, whose rows already sum to zero."""
+    """One product each way."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -27,12 +38,21 @@ class _Covariance(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (x,), (grad,) = ctx.saved_tensors, grads
-        with torch.autocast(x.device.type, enabled=False):
-            centred = x - x.mean(dim=-1, keepdim=True)
-            return product(grad + grad.mT, centred) / x.shape[-1]
+        return differentiable_vjp(x, grad)
 
 
 @full_precision
+def _by_products(x: Tensor) -> Tensor:
+    return _Covariance.apply(x)
+
+
+def _kernels_apply(x: Tensor) -> bool:
+    """Whether the kernels compute the covariance of (..., C, N); they read 16-bit features without a copy."""
+    if x.device.type != "cuda" or not (x.dtype == torch.float32 or is_half(x.dtype)):
+        return False
+    return 8 <= x.shape[-2] <= _dispatch.LARGEST and not _dispatch.kernels_missing()
+
+
 def covariance(x: Tensor) -> Tensor:
     """Covariance of the channels over the positions, biased (÷ N).
 
@@ -48,4 +68,9 @@ def covariance(x: Tensor) -> Tensor:
         >>> covariance(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 8, 8])
     """
-    return _Covariance.apply(flat_features("covariance", x))
+    check_floating("covariance", x)
+    features = flat_features("covariance", x)
+    if not _kernels_apply(features):
+        return _by_products(features)
+    *batch, channels, positions = features.shape
+    return FusedCovariance.apply(features.reshape(-1, channels, positions)).reshape(*batch, channels, channels)

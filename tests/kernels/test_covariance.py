@@ -1,0 +1,295 @@
+"""The covariance kernels against PyTorch in float64: on a GPU, or by Triton's interpreter where there is none."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+import isice.functional as F
+from isice.kernels import covariance
+from isice.ops import _dispatch, _fused
+from isice.ops.covariance import covariance_reference
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+gpu = [pytest.mark.gpu, pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")]
+SHAPES = [(2, 9, 5), (3, 70, 33), (1, 16, 1), (2, 24, 130), (1, 130, 20)]
+# Tensor cores round sums towards zero; the interpreter adds as a CPU does.
+TOLERANCE = 2e-6 if DEVICE == "cpu" else 1e-5
+HALVES = [torch.bfloat16, torch.float16]
+
+
+def noise(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def features(*shape, offset=0.0, dtype=torch.float32):
+    return (noise(*shape).relu() + offset).to(DEVICE, dtype)
+
+
+def reference(x, grad):
+    """Value and gradient in float64 of the very numbers that the kernels get."""
+    x = x.detach().double().cpu().requires_grad_()
+    value = covariance_reference(x)
+    return value.detach(), torch.autograd.grad(value, x, grad.double().cpu())[0]
+
+
+def relative_error(found, expected):
+    assert found.isfinite().all()
+    scale = expected.norm()
+    return float((found.double().cpu() - expected).norm() / (scale if scale > 0 else 1.0))
+
+
+def run(x, grad, precision="accurate"):
+    cov, means = covariance.value(x, precision)
+    return cov, covariance.vjp(x, means, grad, precision), means
+
+
+def cotangent(x):
+    """Not symmetric."""
+    return noise(len(x), x.shape[1], x.shape[1], seed=1).float().to(DEVICE)
+
+
+@pytest.fixture
+def filled_with_nan(monkeypatch):
+    for name in ("empty", "empty_like"):
+        real = getattr(torch, name)
+        fill = lambda *args, real=real, **kwargs: real(*args, **kwargs).fill_(float("nan"))  # noqa: E731
+        monkeypatch.setattr(torch, name, fill)
+
+
+@pytest.mark.usefixtures("filled_with_nan")
+@pytest.mark.parametrize("precision", ["accurate", "fast"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_value_and_gradient(shape, precision):
+    x = features(*shape)
+    grad = cotangent(x)
+    expected, d_expected = reference(x, grad)
+    cov, d_x, means = run(x, grad, precision)
+    tolerance = TOLERANCE if precision == "accurate" or DEVICE == "cpu" else 2e-3
+    assert relative_error(cov, expected) < tolerance
+    assert relative_error(d_x, d_expected) < tolerance
+    assert torch.equal(cov, cov.mT)
+    torch.testing.assert_close(means.cpu(), x.mean(-1).cpu())
+
+
+def test_one_position_has_no_variance():
+    x = features(2, 20, 1, offset=7.0)
+    cov, d_x, _ = run(x, cotangent(x))
+    assert not cov.any()
+    assert not d_x.any()
+
+
+@pytest.mark.parametrize("offset", [1e3, -1e3])
+def test_a_large_offset_costs_no_digits(offset):
+    x = features(2, 20, 150, offset=offset)
+    grad = cotangent(x)
+    expected, d_expected = reference(x, grad)
+    cov, d_x, _ = run(x, grad)
+    assert relative_error(cov, expected) < TOLERANCE
+    assert relative_error(d_x, d_expected) < 5e-5  # a mean of float32 has 2⁻²⁴ of the offset at best
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_half_features_are_centred_in_float32(dtype):
+    x = features(2, 36, 49, offset=3.0, dtype=dtype)
+    grad = cotangent(x)
+    expected, d_expected = reference(x, grad)
+    cov, d_x, means = run(x, grad)
+    assert cov.dtype == means.dtype == torch.float32
+    assert d_x.dtype == dtype
+    assert relative_error(cov, expected) < TOLERANCE
+    # One rounding of the result, not of what it is computed from; the interpreter truncates to bfloat16.
+    once = relative_error(d_expected.to(dtype), d_expected)
+    assert relative_error(d_x, d_expected) < (2.5 if DEVICE == "cpu" and dtype == torch.bfloat16 else 1.01) * once
+
+
+def layouts():
+    maps = features(2, 18, 5, 4)
+    yield "channels last", maps.to(memory_format=torch.channels_last).flatten(2)
+    yield "a slice", features(3, 40, 50)[1:, 3:35:2, 5:41:3]
+    yield "batch inside", features(18, 2, 33).transpose(0, 1)
+    yield "expanded", features(1, 18, 7).expand(3, -1, -1)
+
+
+@pytest.mark.usefixtures("filled_with_nan")
+@pytest.mark.parametrize(("name", "x"), list(layouts()), ids=lambda value: value if isinstance(value, str) else "")
+def test_any_strides(name, x):
+    grad = cotangent(x)
+    expected, d_expected = reference(x, grad)
+    cov, d_x, _ = run(x, grad)
+    assert relative_error(cov, expected) < TOLERANCE
+    assert relative_error(d_x, d_expected) < TOLERANCE
+    if name == "channels last":
+        assert d_x.stride() == x.stride() == (360, 1, 18)
+
+
+def test_strides_beyond_two_to_the_31():
+    numbers, layout = covariance._layout(torch.empty(2, 1024, 3, device="meta").as_strided((2, 1024, 3), (3, 2**22, 1)))
+    assert layout == {"C_UNIT": 16, "S_UNIT": 1, "N_UNIT": 1, "WIDE": True}
+    assert numbers == [1024, 3, 3, 2**18, 1]
+
+
+def test_wide_offsets(monkeypatch):
+    x = features(2, 20, 6)
+    grad, narrow = cotangent(x), covariance._layout
+    expected = run(x, grad)
+    monkeypatch.setattr(covariance, "_layout", lambda *t: (narrow(*t)[0], narrow(*t)[1] | {"WIDE": True}))
+    for found, same in zip(run(x, grad), expected, strict=True):
+        assert torch.equal(found, same)
+
+
+def test_an_empty_batch():
+    cov, d_x, means = run(torch.empty(0, 9, 4, device=DEVICE), torch.empty(0, 9, 9, device=DEVICE))
+    assert (cov.shape, d_x.shape, means.shape) == ((0, 9, 9), (0, 9, 4), (0, 9))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+def test_the_fake_operations_have_the_right_shapes(dtype):
+    x = features(2, 12, 3, 3, dtype=dtype).to(memory_format=torch.channels_last).flatten(2)
+    grad = cotangent(x)
+    torch.library.opcheck(_fused._covariance, (x, "accurate"), test_utils=("test_schema", "test_faketensor"))
+    _, mean = _fused._covariance(x, "accurate")
+    arguments = x, mean, grad, "accurate"
+    torch.library.opcheck(_fused._covariance_vjp, arguments, test_utils=("test_schema", "test_faketensor"))
+
+
+def test_autograd_through_the_kernels():
+    x = features(2, 9, 14).requires_grad_()
+    grad = cotangent(x).requires_grad_()
+    along = noise(2, 9, 14, seed=2).float().to(DEVICE)
+    (first,) = torch.autograd.grad(_fused.FusedCovariance.apply(x), x, grad, create_graph=True)
+    second = torch.autograd.grad(first, (x, grad), along)
+    exact_x, exact_grad = (t.detach().double().cpu().requires_grad_() for t in (x, grad))
+    (d_x,) = torch.autograd.grad(covariance_reference(exact_x), exact_x, exact_grad, create_graph=True)
+    expected = torch.autograd.grad(d_x, (exact_x, exact_grad), along.double().cpu())
+    assert relative_error(first.detach(), d_x.detach()) < TOLERANCE
+    for found, exact in zip(second, expected, strict=True):
+        assert relative_error(found, exact) < TOLERANCE
+
+
+def test_compiled_without_a_break():
+    torch.compiler.reset()
+    compiled = torch.compile(_fused.FusedCovariance.apply, fullgraph=True, backend="aot_eager")
+    x = features(2, 9, 3, 4).to(memory_format=torch.channels_last).flatten(2).requires_grad_()
+    grad = cotangent(x)
+    expected, d_expected = reference(x, grad)
+    cov = compiled(x)
+    (d_x,) = torch.autograd.grad(cov, x, grad)
+    assert relative_error(cov.detach(), expected) < TOLERANCE
+    assert relative_error(d_x, d_expected) < TOLERANCE
+
+
+# A process of its own: here, without a GPU, Triton interprets.
+SCRIPT = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from isice.kernels import covariance
+
+
+def check(kernel, dtype, num_warps, num_stages, **constants):
+    names = kernel.arg_names
+    types = {"x": dtype, "d_x": dtype, "cov": "*fp32", "means": "*fp32", "grad": "*fp32"}
+    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in names}
+    values = {(names.index(name),): value for name, value in constants.items()}
+    aligned = [name for name in names if signature[name].startswith("*") or name in ("C", "stride_b", "out_b")]
+    attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=values, attrs=attributes)
+    options = {"num_warps": num_warps, "num_stages": num_stages}
+    result = triton.compile(source, target=GPUTarget("cuda", CAPABILITY, 32), options=options)
+    assert len(result.asm["cubin"]) > 0
+    assert result.metadata.shared <= 99 * 1024, result.metadata.shared  # a block's on the GPUs with the least
+
+
+LAST = {"c_units": 1, "C_UNIT": 1, "S_UNIT": 16}
+FIRST = {"s_units": 1, "C_UNIT": 4, "S_UNIT": 1}
+ONE = {"n_units": 1, "c_units": 1, "s_units": 1, "C_UNIT": 1, "S_UNIT": 1}  # position, as of a map of 1×1
+for dtype, product, strides, block in (
+    ("*bf16", "tf32x3", LAST, 64), ("*fp32", "tf32x3", FIRST, 64), ("*fp16", "tf32", ONE, 16),
+):
+    layout = strides | {"N_UNIT": 1 if strides is ONE else 4, "WIDE": block == 16, "PRODUCT": product, "N_BLOCKS": 4}
+    check(covariance._value, dtype, N_TILES=10, **layout, **covariance.value_options(block))
+    out = {"out_c": 1, "out_n": 1} if strides is ONE else {"out_c" if strides is LAST else "out_n": 1}
+    check(covariance._vjp, dtype, **layout, **out, **covariance.vjp_options(block, 196))
+"""
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+def test_the_kernels_compile(capability, tmp_path):
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path / "cache")
+    script = tmp_path / "compile.py"  # Triton reads the source of what it compiles
+    script.write_text(f"CAPABILITY = {capability}\n{SCRIPT}", encoding="utf-8")
+    result = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-2000:]
+
+
+class TestOnGPU:
+    pytestmark = gpu
+
+    @pytest.fixture(autouse=True)
+    def precision(self):
+        before = torch.get_float32_matmul_precision()
+        yield
+        torch.set_float32_matmul_precision(before)
+
+    def check(self, x, tolerance=5e-5, function=F.covariance):
+        x = x.detach().requires_grad_()
+        flat = x.detach().flatten(2)
+        grad = cotangent(flat)
+        expected, d_expected = reference(flat, grad)
+        cov = function(x)
+        (d_x,) = torch.autograd.grad(cov, x, grad)
+        assert cov.dtype == torch.float32
+        assert d_x.dtype == x.dtype
+        assert relative_error(cov.detach(), expected) <= 5e-5
+        assert relative_error(d_x.flatten(2), d_expected) <= tolerance
+        assert torch.equal(cov, cov.mT)
+        return d_x
+
+    @pytest.mark.parametrize("mode", ["highest", "high"])
+    @pytest.mark.parametrize("positions", [1, 49, 196])
+    @pytest.mark.parametrize("channels", [8, 63, 256, 257])
+    def test_sizes(self, channels, positions, mode):
+        torch.set_float32_matmul_precision(mode)
+        self.check(features(5, channels, positions))
+        self.check(features(5, channels, positions, offset=1e3))
+
+    @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+    @pytest.mark.parametrize("channels", [63, 256])
+    def test_channels_last(self, channels, dtype):
+        x = features(5, channels, 14, 14, dtype=dtype).to(memory_format=torch.channels_last)
+        tolerance = {torch.bfloat16: 2e-3, torch.float16: 3e-4}.get(dtype, 5e-5)
+        assert self.check(x, tolerance).stride() == x.stride()
+
+    def test_features_of_16_bits_are_never_copied(self):
+        x = features(64, 256, 14, 14, dtype=torch.bfloat16)
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        F.covariance(x)
+        assert torch.cuda.max_memory_allocated() - before < 64 * 256 * (256 + 2) * 4 + 2**20
+
+    def test_other_leading_dimensions(self):
+        x = features(2, 3, 16, 4, 5)
+        torch.testing.assert_close(F.covariance(x)[1, 2], F.covariance(x[1, 2].flatten(1)), rtol=0, atol=0)
+
+    def test_pytorch_where_the_kernels_are_missing(self, monkeypatch):
+        monkeypatch.setattr(_dispatch, "kernels_missing", lambda: "not today")
+        monkeypatch.setattr(_fused, "_covariance", None)
+        x = features(2, 16, 20)
+        assert relative_error(F.covariance(x), covariance_reference(x.double().cpu())) < TOLERANCE
+
+    def test_second_derivatives(self):
+        test_autograd_through_the_kernels()
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_compiled(self, dtype):
+        torch.compiler.reset()
+        x = features(3, 64, 7, 7, dtype=dtype).to(memory_format=torch.channels_last)
+        d_x = self.check(x, 2e-3, torch.compile(F.covariance, fullgraph=True))
+        assert d_x.shape == x.shape
