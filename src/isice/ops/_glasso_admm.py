@@ -41,11 +41,15 @@ class _State(NamedTuple):
     cov: Tensor
     penalty: Tensor
     size: Tensor  # ‖S‖ (B, 1, 1)
-    z: Tensor
+    moved: Tensor  # V + ρZ
     v: Tensor
     rho: Tensor
     theta: Tensor  # the last Θ; empty where each is computed from scratch
     place: Tensor
+
+    @property
+    def z(self) -> Tensor:
+        return torch.sub(self.moved, self.v).div_(self.rho)
 
     def select(self, chosen: list[int]) -> "_State":
         """Some of the problems; all of them are not copied."""
@@ -142,7 +146,7 @@ def _begin(cov: Tensor, penalty: Tensor, start: Start, correct: bool) -> _State:
     v = torch.sub(start.dual, cov).clamp_(-penalty, penalty)
     theta = start.precision.clone() if correct else cov.new_empty(len(cov), 0, 0)
     place = torch.arange(len(cov), device=cov.device)
-    return _State(cov, penalty, norm(cov), start.precision, v, start.rho, theta, place)
+    return _State(cov, penalty, norm(cov), torch.addcmul(v, start.precision, start.rho), v, start.rho, theta, place)
 
 
 def _common_level(penalty: Tensor) -> float | None:
@@ -152,28 +156,32 @@ def _common_level(penalty: Tensor) -> float | None:
 
 
 def _iterate(state: _State, newton_schulz: bool, iteration: int, level: float | None = None) -> _State:
-    """One over-relaxed step, then the ρ that balances the relative residuals of each problem."""
-    penalty, z, v, rho = state.penalty, state.z, state.v, state.rho
+    """One over-relaxed step, in place, then the ρ that balances the relative residuals of each problem."""
+    penalty, moved, v, rho = state.penalty, state.moved, state.v, state.rho
     theta, spare = _theta_step(state, newton_schulz, iteration)
-    moved = v.addcmul_(torch.lerp(z, theta, RELAXATION, out=spare), rho)
-    if level is None:
-        v_new = torch.clamp(moved, torch.neg(penalty, out=spare), penalty)
-    else:
-        v_new = torch.clamp(moved, -level, level)
-        v_new.diagonal(dim1=-2, dim2=-1).zero_()
-    z_new = moved.sub_(v_new).div_(rho)
     # Where a step is a few products, the norms are a part of the time, and ρ soon changes little.
-    if state.theta.numel() == 0 or iteration <= 4 or iteration > SETTLE or iteration % 3 == 0:
-        rho = rho * _balance(state, theta, z_new, v_new, spare, iteration)
-    return state._replace(z=z_new, v=v_new, rho=rho)
+    balance = state.theta.numel() == 0 or iteration <= 4 or iteration > SETTLE or iteration % 3 == 0
+    before = torch.sub(moved, v, out=spare) if balance else spare
+    moved.lerp_(v, RELAXATION).addcmul_(theta, rho, value=RELAXATION)
+    if level is None:
+        torch.clamp(moved, penalty.neg(), penalty, out=v)
+    else:
+        torch.clamp(moved, -level, level, out=v).diagonal(dim1=-2, dim2=-1).zero_()
+    if balance:
+        factor = _balance(state, theta, before, iteration)
+        torch.lerp(v, moved, factor, out=moved)
+        rho = rho * factor
+    return state._replace(rho=rho)
 
 
-def _balance(state: _State, theta: Tensor, z_new: Tensor, v_new: Tensor, spare: Tensor, iteration: int) -> Tensor:
-    """The factor (B, 1, 1) by which ρ changes."""
-    primal = norm(torch.sub(theta, z_new, out=spare)) / norm(z_new)
+def _balance(state: _State, theta: Tensor, before: Tensor, iteration: int) -> Tensor:
+    """The factor (B, 1, 1) by which ρ changes, from Θ and ρZ as it was; overwrites that."""
+    after = torch.sub(state.moved, state.v)
     # The natural unit of the dual change, ‖V‖, is tiny where λ is small; ‖W‖ is too large on singular input. Their
     # geometric mean needs the fewest iterations over the whole range. ‖S‖ stands for ‖W‖.
-    dual = norm(torch.sub(z_new, state.z, out=spare)) * state.rho / torch.sqrt(norm(v_new) * state.size)
+    dual = norm(before.sub_(after)) / torch.sqrt(norm(state.v) * state.size)
+    unit = norm(after)
+    primal = norm(after.addcmul_(theta, state.rho, value=-1)) / unit
     factor = torch.sqrt(primal / dual).nan_to_num_(1.0).clamp_(0.5, 2.0)
     if iteration > SETTLE:  # a parameter that never settles could keep ADMM from converging
         factor = factor.pow_(SETTLE / iteration)
@@ -182,7 +190,7 @@ def _balance(state: _State, theta: Tensor, z_new: Tensor, v_new: Tensor, spare: 
 
 def _theta_step(state: _State, newton_schulz: bool, iteration: int) -> tuple[Tensor, Tensor]:
     """Θ, exactly symmetric, and memory that is free: the last Θ corrected, or, where that is not enough, the root."""
-    b = torch.add(state.cov, state.v).addcmul_(state.z, state.rho, value=-1)
+    b = torch.sub(state.cov, state.moved).add_(state.v, alpha=2)
     correct = state.theta.numel() > 0
     if correct and iteration <= SETTLE and newton_step_(state.theta, b, state.rho, iteration):
         return state.theta, b
@@ -194,20 +202,20 @@ def _check(
     state: _State, calendar: _Calendar, due: list[int], iteration: int, last: bool, certify: bool
 ) -> dict[int, float]:
     """The gaps of those of the problems ``due`` that are finished; the others are checked again later."""
-    dual = state.cov + state.v
-    estimates = estimated_gap(state.z, dual).tolist()
+    z, dual = state.z, state.cov + state.v
+    estimates = estimated_gap(z, dual).tolist()
     near = [i for i in due if last or estimates[i] <= calendar.limit[i] or calendar.stalled(i, iteration)]
-    gaps = _certified(state, dual, near) if certify else [estimates[i] for i in near]
+    gaps = _certified(state, z, dual, near) if certify else [estimates[i] for i in near]
     certified = dict(zip(near, gaps, strict=True))
     for i in due:
         calendar.note(i, certified.get(i, estimates[i]), iteration)
     return {i: g for i, g in certified.items() if last or g <= calendar.limit[i] or calendar.stalled(i, iteration)}
 
 
-def _certified(state: _State, dual: Tensor, which: list[int]) -> list[float]:
+def _certified(state: _State, z: Tensor, dual: Tensor, which: list[int]) -> list[float]:
     gaps: list[float] = []
     for where in in_parts(torch.tensor(which, dtype=torch.int64, device=dual.device)) if which else ():
-        gaps += duality_gap(state.cov[where], state.penalty[where], state.z[where], dual[where]).tolist()
+        gaps += duality_gap(state.cov[where], state.penalty[where], z[where], dual[where]).tolist()
     return gaps
 
 
