@@ -323,15 +323,15 @@ def main(argv: list[str] | None = None) -> int:
     device = torch.device(args.device)
     limits = measure_limits(device) if device.type == "cuda" else {}
     rows: list[dict[str, Any]] = [{"part": "limits", **limits}]
-    for shape, name, dtype in itertools.product(args.shapes, args.heads, args.dtypes):
-        for row in case(name, shape, dtype, limits, args):
-            rows.append(row)
-            print(line(row), flush=True)
     options = [f"--{key}" for key in ("quick", "small") if getattr(args, key)]
     options += [f"--{key} FILE" for key in ("features", "authors") if getattr(args, key)]
     options += [f"--{key} {' '.join(getattr(args, key))}" for key in ("heads", "modes", "dtypes")]
     command = " ".join(["python benchmarks/gpu_speed.py", *options, f"--repeats {args.repeats}"])
-    write_results(args.out, "second-order layers, features to vectors", command, args.seed, device, rows)
+    for shape, name, dtype in itertools.product(args.shapes, args.heads, args.dtypes):
+        for row in case(name, shape, dtype, limits, args):
+            rows.append(row)
+            print(line(row), flush=True)
+        write_results(args.out, "second-order layers, features to vectors", command, args.seed, device, rows)
     print(f"{time.perf_counter() - start:.0f} s")
     return 0
 

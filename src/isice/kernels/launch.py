@@ -49,9 +49,12 @@ def shapes(D: int, planes: int, derivative: bool) -> tuple[Shape, ...]:
     block = block_of(D)
     if D <= 64:
         return (Shape(block, min(32, block), 4, 3),)
+    if derivative and planes == 2:
+        return (Shape(block, 32, 4, 3, bulk=False),)
     if derivative:
-        return (Shape(block, 32, 4, 3, bulk=False) if planes == 2 else Shape(block, 64, 4, 2),)
-    if planes == 2:
+        first = Shape(block, 64, 4, 2)
+        second = first._replace(strip=8, registers=168, blocks=3, cost=1.45)
+    elif planes == 2:
         first, second = Shape(block, 64, 4, 3), Shape(block, 64, 4, 2, registers=168, blocks=3, cost=1.38)
     else:
         first, second = Shape(block, 64, 4, 3, blocks=3), Shape(block, 64, 4, 3, registers=128, blocks=4, cost=1.2)

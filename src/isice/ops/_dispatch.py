@@ -52,5 +52,5 @@ def use_kernels(who: str, backend: Backend | None, matrix: Tensor, not_needed: s
 
 @torch.compiler.assume_constant_result
 def kernel_precision() -> str:
-    """How kernels multiply: in float16 under PyTorch's precision "medium" for its own products, else in split ones."""
+    """How kernels multiply: in 11 bits under PyTorch's precision "medium" for its own products, else in split ones."""
     return "fast" if torch.get_float32_matmul_precision() == "medium" else "accurate"
