@@ -108,7 +108,7 @@ def _vjp(x, means, grad, d_x, C, n_units, stride_b, c_units, s_units, out_b, out
 
 def value_options(block: int) -> dict[str, int]:
     """Sizes of the launch of the covariance."""
-    return {"BLOCK": block, "STEP": 32, "SUM_STEP": 128, "num_warps": 8 if block == 64 else 4, "num_stages": 3}
+    return {"BLOCK": block, "STEP": 32, "SUM_STEP": 128, "num_warps": 4, "num_stages": 3}
 
 
 def vjp_options(block: int, N: int) -> dict[str, int]:

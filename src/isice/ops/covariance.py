@@ -48,7 +48,7 @@ def _by_products(x: Tensor) -> Tensor:
 
 def _kernels_apply(x: Tensor) -> bool:
     """Whether the kernels compute the covariance of (..., C, N); they read 16-bit features without a copy."""
-    if x.device.type != "nowhere" or not (x.dtype == torch.float32 or is_half(x.dtype)):
+    if x.device.type != "cuda" or not (x.dtype == torch.float32 or is_half(x.dtype)):
         return False
     return 8 <= x.shape[-2] <= _dispatch.LARGEST and not _dispatch.kernels_missing()
 
