@@ -7,7 +7,10 @@ import torch
 
 pytest.importorskip("triton")
 
-from isice.kernels import isice, launch
+import triton
+import triton.language as tl
+
+from isice.kernels import isice, launch, newton_schulz
 from isice.kernels.ends import from_tiles, to_tiles
 from isice.kernels.program import M, R, T, program, tiled_shape
 from isice.ops.isice import decay, isice_reference
@@ -81,6 +84,28 @@ def test_newton_schulz(kind, size, precision):
     assert relative_error(d_cov, d_expected) < TOLERANCE[precision]
     assert torch.equal(value, value.mT)
     assert torch.equal(d_cov, d_cov.mT)
+
+
+@triton.jit
+def no_fence(BULK: tl.constexpr):
+    pass
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="there the copy engine is used anyway")
+@pytest.mark.parametrize("precision", TOLERANCE)
+def test_factors_by_descriptor(precision, monkeypatch):
+    monkeypatch.setattr(launch, "_has_copy_engine", lambda device: True)
+    monkeypatch.setattr(launch, "shapes", lambda D, planes, derivative: (launch.Shape(64, 32, 4, 3),))
+    monkeypatch.setattr(newton_schulz, "_order_copies", no_fence)
+    launch.plan.cache_clear()
+    cov, grad = covariances(1, 70, 200), noise(1, 70, 70)
+    expected, d_expected = reference(cov, grad, 2, "inverse", False)
+    single, direction = on_device(cov, grad)
+    try:
+        assert relative_error(run(single, 2, "inverse", precision), expected) < TOLERANCE[precision]
+        assert relative_error(run(single, 2, "inverse", precision, direction), d_expected) < TOLERANCE[precision]
+    finally:
+        launch.plan.cache_clear()
 
 
 @pytest.mark.parametrize(("kind", "n_iter"), [("inverse", 1), ("sqrt", 1), ("inverse_sqrt", 2), ("inverse", 13)])

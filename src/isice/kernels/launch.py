@@ -48,7 +48,7 @@ def shapes(D: int, planes: int, derivative: bool) -> tuple[Shape, ...]:
     """The sizes that were fastest on an H200; of alternatives, one is faster for some batches, another for others."""
     block = block_of(D)
     if D <= 64:
-        return (Shape(block, min(32, block), 4, 3),)
+        return (Shape(block, min(32, block), 4, 3, bulk=False),)
     if derivative and planes == 2:
         return (Shape(block, 32, 4, 3, bulk=False),)
     if derivative:
