@@ -6,9 +6,10 @@ from benchmarks.graphical_lasso import KINDS
 
 from isice.ops import _glasso_solver
 from isice.ops._glasso_admm import _begin, _iterate
-from isice.ops._glasso_certificate import cholesky, duality_gap, duality_gap_and_inverse, estimated_gap
+from isice.ops._glasso_certificate import cholesky, duality_gap, duality_gap_and_inverse, estimated_gap, rough_gap
+from isice.ops._glasso_op import _finite
 from isice.ops._glasso_prox import half_prox_by_eigh
-from isice.ops._glasso_riccati import CONTRACTION, _inverse_on, _largest, _level, newton_step_
+from isice.ops._glasso_riccati import CONTRACTION, _inverse_on, _largest, _level, newton_step_, probes
 from isice.ops._glasso_start import cold_start
 from isice.ops.graphical_lasso import graphical_lasso
 
@@ -81,6 +82,26 @@ def test_the_estimate_of_the_gap_is_near_the_gap(dtype, rtol):
     gap = duality_gap(cov.double(), penalty, z, dual)
     assert bool((gap < 1e-4 * 48).all())
     torch.testing.assert_close(estimated_gap(state.z, cov + state.v).double(), gap, rtol=rtol, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_rough_gap_tells_far_from_near(kind):
+    cov = KINDS[kind](128, 3, 0)
+    penalty = torch.full_like(cov, 0.05)
+    penalty.diagonal(dim1=-2, dim2=-1).zero_()
+    state = _begin(cov, penalty, cold_start(cov, penalty, by_factors=True), correct=True)
+    for iteration in range(1, 6):
+        state = _iterate(state, True, iteration)
+        dual = cov + state.v
+        ratio = rough_gap(state.z, dual, probes(128)) / estimated_gap(state.z, dual)
+        assert bool(((ratio > 0.5) & (ratio < 2)).all())
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_entries_that_are_not_finite_are_found(bad):
+    matrices = torch.randn(3, 5, 5)
+    matrices[1, 2, 3] = bad
+    assert _finite(matrices).tolist() == [True, False, True]
 
 
 def test_gap_and_inverse_from_one_factor_are_those_from_two():

@@ -22,8 +22,11 @@ def cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
     size = matrix.shape[-1]
     if matrix.is_cuda or size % 128 != 0:
         return torch.linalg.cholesky_ex(matrix)
-    padded = torch.nn.functional.pad(matrix, (0, 1, 0, 1))
-    padded[:, -1, -1] = 1.0
+    padded = matrix.new_empty(len(matrix), size + 1, size + 1)
+    padded[:, :size, :size] = matrix
+    padded[:, size].zero_()
+    padded[:, :size, size].zero_()
+    padded[:, size, size] = 1.0
     factor, info = torch.linalg.cholesky_ex(padded)
     return factor[:, :size, :size], info
 
@@ -85,3 +88,11 @@ def estimated_gap(precision: Tensor, dual: Tensor) -> Tensor:
     product = torch.bmm(precision, dual)
     product.diagonal(dim1=-2, dim2=-1).sub_(1.0)
     return torch.mul(product, product.mT).sum((-2, -1)).mul_(0.5)
+
+
+def rough_gap(precision: Tensor, dual: Tensor, probes: Tensor) -> Tensor:
+    """The same from the images of a few random vectors (P, D), a tenth of the price: good to some ten per cent."""
+    probes = probes.to(precision).expand(len(precision), -1, -1)
+    left = torch.bmm(torch.bmm(probes, precision), dual).sub_(probes)
+    right = torch.bmm(torch.bmm(probes, dual), precision).sub_(probes)
+    return left.mul_(right).sum((-2, -1)).mul_(0.5)

@@ -60,7 +60,7 @@ def _standardize(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) -> tuple
     """
     cov = (cov + cov.mT).mul_(0.5)
     penalty = 0.5 * (penalty + penalty.mT)
-    finite = torch.isfinite(cov).flatten(1).all(-1) & torch.isfinite(penalty).flatten(1).all(-1)
+    finite = _finite(cov) & _finite(penalty)
     penalty = penalty.expand_as(cov)
     variance = cov.diagonal(dim1=-2, dim2=-1).clone()
     if penalize_diagonal:
@@ -79,9 +79,17 @@ def _standardize(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) -> tuple
     return standard, weights, scale, sound
 
 
+def _finite(matrices: Tensor) -> Tensor:
+    """Which matrices have finite entries only; the extremes are NaN where an entry is."""
+    if not matrices.numel():
+        return torch.ones(len(matrices), dtype=torch.bool, device=matrices.device)
+    smallest, largest = matrices.flatten(1).aminmax(dim=1)
+    return torch.isfinite(smallest) & torch.isfinite(largest)
+
+
 def _usable_start(init: Tensor, sound: Tensor) -> Tensor:
     identity = torch.eye(init.shape[-1], dtype=init.dtype, device=init.device)
-    usable = sound & torch.isfinite(init).flatten(1).all(-1)
+    usable = sound & _finite(init)
     return torch.where(usable[:, None, None], 0.5 * (init + init.mT), identity)
 
 

@@ -61,14 +61,15 @@ def _largest(matrix: Tensor) -> Tensor:
 
     That is a small part of a product. The power method would come from below, and later than the iterates change.
     """
-    images = _probes(matrix.shape[-1]).to(matrix).expand(len(matrix), -1, -1)
+    images = probes(matrix.shape[-1]).to(matrix).expand(len(matrix), -1, -1)
     for _ in range(6):
         images = torch.bmm(images, matrix)
     return MARGIN * torch.linalg.vector_norm(images, dim=(-2, -1), keepdim=True).pow_(1 / 6)
 
 
 @functools.cache
-def _probes(size: int) -> Tensor:
+def probes(size: int) -> Tensor:
+    """Random vectors (P, D) whose squared images by a matrix M add up to about ‖M‖²."""
     return torch.randn(PROBES, size, generator=torch.Generator().manual_seed(0)) / math.sqrt(PROBES)
 
 
