@@ -1,9 +1,5 @@
 """The covariance kernels against PyTorch in float64: on a GPU, or by Triton's interpreter where there is none."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -183,7 +179,6 @@ def test_compiled_without_a_break():
     assert relative_error(d_x, d_expected) < TOLERANCE
 
 
-# A process of its own: here, without a GPU, Triton interprets.
 SCRIPT = """
 import triton
 from triton.backends.compiler import GPUTarget
@@ -220,13 +215,8 @@ for dtype, product, strides, block in (
 
 
 @pytest.mark.parametrize("capability", [80, 90])
-def test_the_kernels_compile(capability, tmp_path):
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    environment["TRITON_CACHE_DIR"] = str(tmp_path / "cache")
-    script = tmp_path / "compile.py"  # Triton reads the source of what it compiles
-    script.write_text(f"CAPABILITY = {capability}\n{SCRIPT}", encoding="utf-8")
-    result = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr[-2000:]
+def test_the_kernels_compile(capability, compile_script):
+    compile_script(SCRIPT, capability)
 
 
 class TestOnGPU:
