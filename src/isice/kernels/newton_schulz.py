@@ -10,16 +10,12 @@ come and go tiled, so that this costs few instructions: a block is alone with it
 import triton
 import triton.language as tl
 
-from .program import M, R, T
-from .sparse_step import part_cotangents, sparse_step
-from .stage import D_SLOT, stage
-from .tiles import diagonal_places, store_value, tile_corner, trace_of
+from .borders import add_to_diagonal, leave, numbers, power_of_trace, prepare
+from .stage import stage
+from .tiles import diagonal_places, tile_corner, trace_of
 
 # A direction enters the iteration with this norm: then its growth fits the range of float16, and so do small entries.
 _DIRECTION_NORM: tl.constexpr = tl.constexpr(8.0)
-_T: tl.constexpr = tl.constexpr(T)
-_M: tl.constexpr = tl.constexpr(M)
-_FACTOR: tl.constexpr = tl.constexpr(R + 1)
 
 
 @triton.jit
@@ -49,148 +45,6 @@ def _wait(counter, target, GROUP: tl.constexpr, BULK: tl.constexpr):
             seen = tl.atomic_add(counter, 0, sem="acquire")
         tl.debug_barrier()
     _order_copies(BULK)
-
-
-@triton.jit
-def _power(trace, POWER: tl.constexpr):
-    """The power of the trace that the result is multiplied by."""
-    back = 1.0 / trace
-    if POWER == 0.5:
-        back = tl.sqrt(trace)
-    elif POWER == -0.5:
-        back = 1.0 / tl.sqrt(trace)
-    return back
-
-
-@triton.jit
-def _numbers(rates, lams, norms, image, beta, STEP: tl.constexpr, DERIVATIVE: tl.constexpr):
-    """Rate and λ of a step, a bound on the norm of the direction. Loaded twice: they need no registers meanwhile."""
-    rate, lam, norm = 0.0, 0.0, 1.0
-    if STEP:
-        rate, lam = beta * tl.load(rates + image), tl.load(lams + image)
-    if DERIVATIVE:
-        norm = tl.load(norms + image)
-        if STEP:
-            norm *= 2 * tl.abs(rate)
-    return rate, lam, norm
-
-
-@triton.jit
-def _add_to_diagonal(tile, value, n_rows, BLOCK: tl.constexpr):
-    """Adds a number to the first entries of the diagonal of a tile."""
-    line = tl.arange(0, BLOCK)
-    spots = tile + line * (BLOCK + 1)
-    tl.store(spots, tl.load(spots) + value, mask=line < n_rows)
-
-
-@triton.jit
-def _trace_one(tile, diagonal, D, shift, trace, alive):
-    """A tile of T: the shifted matrix divided by its trace; I/D where there is no variance."""
-    return tile * (1.0 / trace) + tl.where(diagonal, shift / trace + (1.0 - alive) / D, 0.0)
-
-
-@triton.jit
-def _direction(cotangent, alive_parts, at, rate, STEP: tl.constexpr):
-    """Entries of the symmetric cotangent of the result of the iteration."""
-    grad = tl.load(cotangent + at)
-    if STEP:
-        d_plus, d_minus = part_cotangents(tl.load(alive_parts + at), grad)
-        grad = rate * (d_plus + d_minus)
-    return grad
-
-
-@triton.jit
-def _prepare(
-    workspace, matrix, grad, alive_parts, rate, trace, alive, scale, m_shift, d_scale,
-    first_row, first_column, D, shift,
-    INVERSE_ROOT: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr,
-    SIDE: tl.constexpr, BLOCK: tl.constexpr, PLANES: tl.constexpr,
-):  # fmt: skip
-    """Stores a tile of T, of M, of the first factor of an inverse root, and of their derivatives."""
-    line, on_diagonal = tl.arange(0, BLOCK), first_row == first_column
-    rows, columns, at = first_row + line, first_column + line, line[:, None] * BLOCK + line[None, :]
-    eye = rows[:, None] == columns[None, :]
-    t = _trace_one(tl.load(matrix + at), eye & (rows < D)[:, None], D, shift, trace, alive)
-    store_value(workspace, _T, t * scale, rows, columns, on_diagonal, SIDE, PLANES)
-    if on_diagonal:
-        store_value(workspace, _M, t * scale - tl.where(eye, m_shift, 0.0), rows, columns, True, SIDE, PLANES)
-    if INVERSE_ROOT:
-        first = tl.where(eye, 1.5, 0.0) - 0.5 * t
-        store_value(workspace, _FACTOR, first * scale, rows, columns, on_diagonal, SIDE, PLANES)
-    if DERIVATIVE:
-        dt = d_scale * _direction(grad, alive_parts, at, rate, STEP)
-        store_value(workspace, _T + D_SLOT, dt, rows, columns, on_diagonal, SIDE, PLANES)
-        if INVERSE_ROOT:
-            store_value(workspace, _FACTOR + D_SLOT, -0.5 * dt, rows, columns, on_diagonal, SIDE, PLANES)
-
-
-@triton.jit
-def _leave_value(value, out, matrix, sigma, alive_parts, at, rate, lam, inside, STEP: tl.constexpr):
-    """Stores a strip of the result, or of the next S with ``value`` as ∇₁."""
-    if STEP:
-        value, parts = sparse_step(tl.load(matrix + at), value - tl.load(sigma + at), rate, lam)
-        tl.store(alive_parts + at, parts)
-    tl.store(out + at, tl.where(inside, value, 0.0))
-
-
-@triton.jit
-def _leave_slope(
-    value, slope, out, matrix, grad, sigma, alive_parts, d_sigma, at, diagonal, rate, lam, trace, alive, back, D, shift,
-    POWER: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr,
-):  # fmt: skip
-    """Stores a strip of the cotangent of the source; returns what is summed for the trace, for the norm, and for the
-    cotangents of rate and λ. Beyond D the cotangent is zero, and with it all of that.
-    """
-    s = tl.load(matrix + at)
-    direction = _direction(grad, alive_parts, at, rate, STEP)
-    t = _trace_one(s, diagonal, D, shift, trace, alive)
-    along = POWER * direction * value - slope * t
-    d_rate, d_lam = along, along
-    slope *= back / trace
-    if STEP:
-        d_plus, d_minus = part_cotangents(tl.load(alive_parts + at), tl.load(grad + at))
-        slope += tl.where(s > 0, d_plus, 0.0) + tl.where(s < 0, d_minus, 0.0)
-        if MOMENTS:
-            gradient = back * value - tl.load(sigma + at)
-            d_rate = d_plus * (gradient - lam) + d_minus * (gradient + lam)
-            d_lam = rate * (d_minus - d_plus)
-        tl.store(d_sigma + at, tl.load(d_sigma + at) - direction)
-    tl.store(out + at, slope)
-    return along, slope * slope, d_rate, d_lam
-
-
-@triton.jit
-def _leave(
-    result, out, matrix, grad, sigma, alive_parts, d_sigma, rate, lam, trace, alive, back, from_norm,
-    first_row, first_column, D, shift,
-    POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr, BLOCK: tl.constexpr,
-    STRIP: tl.constexpr,
-):  # fmt: skip
-    """Stores a finished tile, strip by strip; returns the sums over :func:`_leave_slope`."""
-    columns = first_column + tl.arange(0, BLOCK)
-    along = tl.zeros((STRIP, BLOCK), dtype=tl.float32)
-    square, d_rate, d_lam = along, along, along
-    for strip in range(0, BLOCK, STRIP):
-        lines = strip + tl.arange(0, STRIP)
-        at = lines[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-        rows = first_row + lines
-        inside = (rows < D)[:, None] & (columns < D)[None, :]
-        value = tl.load(result + at)
-        if DERIVATIVE:
-            slope = tl.load(result + BLOCK * BLOCK + at) * from_norm
-            sums = _leave_slope(
-                value, slope, out, matrix, grad, sigma, alive_parts, d_sigma, at,
-                (rows[:, None] == columns[None, :]) & inside, rate, lam, trace, alive, back, D, shift,
-                POWER, STEP, MOMENTS,
-            )  # fmt: skip
-            along, square = along + sums[0], square + sums[1]
-            if MOMENTS:
-                d_rate, d_lam = d_rate + sums[2], d_lam + sums[3]
-        else:
-            _leave_value(back * value, out, matrix, sigma, alive_parts, at, rate, lam, inside, STEP)
-    if MOMENTS:
-        return tl.sum(along), tl.sum(square), tl.sum(d_rate), tl.sum(d_lam)
-    return tl.sum(along), tl.sum(square), 0.0, 0.0
 
 
 @triton.jit(
@@ -223,7 +77,7 @@ def iterate(
         # for all matrices, in registers that the products need.
         zero = tl.load(slots + 7)
         first = tl.full([], image, tl.int64) * (N_TILES * BLOCK * BLOCK)
-        rate, lam, norm = _numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
+        rate, lam, norm = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
         to_norm = tl.where(norm > 0, _DIRECTION_NORM / norm, 0.0)
         index = tl.arange(0, triton.next_power_of_2(SIDE)) + zero
         diagonal_at = source + first + diagonal_places(index, SIDE // BLOCK, BLOCK)
@@ -234,7 +88,7 @@ def iterate(
         for tile in range(rank + zero, N_TILES, GROUP):
             first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
             at = first + tile * (BLOCK * BLOCK)
-            _prepare(
+            prepare(
                 workspace, source + at, cotangent + at, alive_parts + at, rate, trace, alive, scale, m_shift,
                 to_norm * scale * derivative_scale, first_row, first_column, D, shift,
                 POWER == -0.5, DERIVATIVE, STEP, SIDE, BLOCK, PLANES,
@@ -262,8 +116,8 @@ def iterate(
                     SIDE, BLOCK, BLOCK_K, PLANES, BULK,
                 )  # fmt: skip
 
-        back = _power(trace, POWER)
-        rate, lam, norm = _numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
+        back = power_of_trace(trace, POWER)
+        rate, lam, norm = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
         if not DERIVATIVE:
             arrivals += GROUP
             _arrive(counters, GROUP, BULK)
@@ -272,7 +126,7 @@ def iterate(
         for tile in range(rank + zero, N_TILES, GROUP):
             first_row, first_column, on_diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
             at = first + tile * (BLOCK * BLOCK)
-            along, square, d_rate, d_lam = _leave(
+            along, square, d_rate, d_lam = leave(
                 results + 2 * tile * BLOCK * BLOCK, out + at, source + at, cotangent + at, sigma + at, alive_parts + at,
                 d_sigma + at, rate, lam, trace, alive, back, norm / (_DIRECTION_NORM * derivative_scale),
                 first_row, first_column, D, shift, POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
@@ -300,4 +154,4 @@ def iterate(
                 first_row, _, on_diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
                 if on_diagonal:
                     at = first + tile * (BLOCK * BLOCK)
-                    _add_to_diagonal(out + at, change, D - first_row, BLOCK)
+                    add_to_diagonal(out + at, change, D - first_row, BLOCK)
