@@ -56,6 +56,15 @@ def sleep(config, folder, label):
     time.sleep(600)
 
 
+@pytest.fixture
+def interruptible():
+    """A process that was started in the background may ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(sweep, "GRACE_SECONDS", 0)
     cells = load_experiment("demo").cells()
