@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .program import block_of
+from .program import tiling
 from .tiles import tile_corner
 
 _PRODUCTS = {"accurate": "tf32x3", "fast": "tf32"}
@@ -131,11 +131,10 @@ def value(x: Tensor, precision: str) -> tuple[Tensor, Tensor]:
     """The covariance (B, C, C) of features (B, C, N) with any strides, exactly symmetric, and the means (B, C)."""
     batch, C, _ = x.shape
     cov, means = (torch.empty(shape, dtype=torch.float32, device=x.device) for shape in ((batch, C, C), (batch, C)))
-    n_blocks = triton.cdiv(C, block_of(C))
-    n_tiles = n_blocks * (n_blocks + 1) // 2
+    block, n_blocks, n_tiles = tiling(C)
     if batch:
         numbers, layout = _layout(x)
-        constants = layout | value_options(block_of(C)) | {"N_TILES": n_tiles, "N_BLOCKS": n_blocks}
+        constants = layout | value_options(block) | {"N_TILES": n_tiles, "N_BLOCKS": n_blocks}
         _value[(batch * n_tiles,)](x, cov, means, *numbers, PRODUCT=_PRODUCTS[precision], **constants)
     return cov, means
 
@@ -146,10 +145,10 @@ def vjp(x: Tensor, means: Tensor, grad: Tensor, precision: str) -> Tensor:
     The rows of X − mean sum to zero, so those of the result do: it needs no centring of its own.
     """
     batch, C, N = x.shape
-    d_x, n_blocks = torch.empty_like(x), triton.cdiv(C, block_of(C))
+    d_x, (block, n_blocks, _) = torch.empty_like(x), tiling(C)
     if batch:
         numbers, layout = _layout(x, d_x)
-        constants = layout | vjp_options(block_of(C), N) | {"N_BLOCKS": n_blocks}
+        constants = layout | vjp_options(block, N) | {"N_BLOCKS": n_blocks}
         grid = (batch * n_blocks * triton.cdiv(N, constants["WIDTH"]),)
         _vjp[grid](x, means, grad, d_x, *numbers, PRODUCT=_PRODUCTS[precision], **constants)
     return d_x

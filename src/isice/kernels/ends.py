@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .program import block_of, tiled_shape
+from .program import tiled_shape, tiling
 from .tiles import diagonal_places, tile_corner, trace_of
 
 _CHUNK = 4096
@@ -168,8 +168,7 @@ def _gather(d_sigma, d_first, sums, scales, d_cov, D, N_TILES: tl.constexpr, N_B
 
 
 def _sizes(D: int) -> dict[str, int]:
-    n_blocks = triton.cdiv(D, block_of(D))
-    return {"N_TILES": n_blocks * (n_blocks + 1) // 2, "N_BLOCKS": n_blocks, "BLOCK": block_of(D)}
+    return dict(zip(("BLOCK", "N_BLOCKS", "N_TILES"), tiling(D), strict=True))
 
 
 def to_tiles(source: Tensor, D: int, cotangent: bool = False) -> Tensor:

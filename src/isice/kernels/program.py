@@ -49,11 +49,17 @@ def block_of(D: int) -> int:
     return 64 if D > 32 else 32 if D > 16 else 16
 
 
-def tiled_shape(batch: int, D: int) -> tuple[int, int, int, int]:
-    """The shape of a batch of tiled matrices."""
+def tiling(D: int) -> tuple[int, int, int]:
+    """The side of a tile, how many lie side by side, and how many on and above the diagonal."""
     block = block_of(D)
     n_blocks = -(-D // block)
-    return batch, n_blocks * (n_blocks + 1) // 2, block, block
+    return block, n_blocks, n_blocks * (n_blocks + 1) // 2
+
+
+def tiled_shape(batch: int, D: int) -> tuple[int, int, int, int]:
+    """The shape of a batch of tiled matrices."""
+    block, _, n_tiles = tiling(D)
+    return batch, n_tiles, block, block
 
 
 def stages(n_iter: int, kind: str) -> list[Stage]:
