@@ -174,10 +174,12 @@ def timings(function: Function, x: Tensor, cotangent: Tensor, repeats: int) -> d
 def authors_layer(path: Path, channels: int) -> torch.nn.Module:
     """iSICE from a file of the paper's own repository, with the defaults of this package."""
     spec = importlib.util.spec_from_file_location("authors", path)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"gpu_speed: expected a Python file with a class SICE, got {path}.")
+    if spec is None or spec.loader is None or not path.is_file():
+        raise SystemExit(f"gpu_speed: expected a Python file with a class SICE, got {path}; pass the authors' SICE.py.")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    if not hasattr(module, "SICE"):
+        raise SystemExit(f"gpu_speed: expected a class SICE in {path}, got none; pass the authors' SICE.py.")
     return module.SICE(iterNum=5, input_dim=channels, sparsity_val=0.01, sice_lrate=1.0)
 
 

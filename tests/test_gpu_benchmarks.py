@@ -152,6 +152,14 @@ def test_the_authors_file_is_timed(tmp_path):
     assert "--authors FILE" in record["command"]
 
 
+def test_another_file_is_refused(tmp_path):
+    other = tmp_path / "other.py"
+    other.write_text("x = 1")
+    for path in (other, tmp_path / "missing.py"):
+        with pytest.raises(SystemExit, match="expected a"):
+            gpu_speed.authors_layer(path, 8)
+
+
 def test_training_steps_run(tmp_path):
     out = tmp_path / "record.json"
     heads = ["--heads", "gap", "isice", "--modes", "high", "--device", "cpu"]
