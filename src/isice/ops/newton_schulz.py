@@ -2,7 +2,8 @@
 
 The textbook iteration on A = Σ/tr Σ is P = ½(3I − ZY), Y ← YP, Z ← PZ from Y = A, Z = I; then Y → A^½ and Z → A^-½.
 All iterates are polynomials in A, so they commute and T = ZY obeys T ← TP² on its own. The results are products of
-the factors: Y = A∏P, Z = ∏P and Z² = ∏P², one product a step less than Alg. 1, and a perturbation of T dies out.
+the factors: Y = A∏P, Z = ∏P and Z² = ∏P². Two steps are taken together: the product of their P is a polynomial of
+degree four in T, computed by two products. That makes five products for two steps, where Alg. 1 has six.
 
 A polynomial of a symmetric matrix has a self-adjoint derivative. The backward pass is therefore the forward-mode
 derivative in the direction of the symmetric cotangent: it needs the input and the output, and no saved iterate.
@@ -45,47 +46,78 @@ def _half_step(t: Tensor) -> Tensor:
 
 
 def _full_step(t: Tensor, nine_quarters: Tensor) -> Tensor:
-    """P² = (3I − T)²/4 = 9/4 I − 3/2 T + T²/4: one product, more accurate than that of P with itself.
-
-    9/4 comes as a tensor, made once for all steps: PyTorch takes longer to turn a number into one than to add it.
-    """
+    """P² = (3I − T)²/4 = 9/4 I − 3/2 T + T²/4: one product, more accurate than that of P with itself."""
     return add_diagonal_(torch.baddbmm(t, t, t, beta=-1.5, alpha=0.25), nine_quarters)
 
 
+def _two_steps(t: Tensor, constants: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    """U and Z, the product of the P of two steps: Z = (U² − 8.625T + 24.609375I)/16 with U = T² − 4.5T + 3.375I."""
+    u = add_diagonal_(torch.baddbmm(t, t, t, beta=-4.5), constants[0])
+    return u, add_diagonal_(torch.baddbmm(t, u, u, beta=-8.625 / 16, alpha=1 / 16), constants[1])
+
+
+def _constants(t: Tensor) -> tuple[Tensor, ...]:
+    """What :func:`_two_steps` and :func:`_full_step` add to diagonals.
+
+    Tensors, made once for all steps: PyTorch takes longer to turn a number into one than to add it.
+    """
+    return t.new_full((), 3.375), t.new_full((), 24.609375 / 16), t.new_full((), 2.25)
+
+
 def factor_product(t: Tensor, n_iter: int, kind: Kind) -> Tensor:
-    """The product of the factors for trace-one matrices (B, D, D): 3n − 2 matrix products for the inverse."""
-    result, nine_quarters = t, t.new_full((), 2.25)
-    for step in range(n_iter):
-        first, last = step == 0, step == n_iter - 1
-        square = t if last and kind != "inverse" else _full_step(t, nine_quarters)
-        factor = square if kind == "inverse" else _half_step(t)
-        result = factor if first and kind != "sqrt" else torch.bmm(result, factor)
-        if not last:
+    """The product of the factors for trace-one matrices (B, D, D): five matrix products for two steps."""
+    result, constants = t if kind == "sqrt" else None, _constants(t)
+    for steps_left in range(n_iter - 2, -1, -2):
+        _, z = _two_steps(t, constants)
+        square = torch.bmm(z, z) if steps_left or kind == "inverse" else z
+        factor = square if kind == "inverse" else z
+        result = factor if result is None else torch.bmm(result, factor)
+        if steps_left:
             t = torch.bmm(t, square)
-    return result
+    if n_iter % 2:
+        factor = _full_step(t, constants[2]) if kind == "inverse" else _half_step(t)
+        result = factor if result is None else torch.bmm(result, factor)
+    return t if result is None else result
+
+
+def _product_derivative(a: Tensor, da: Tensor, b: Tensor, db: Tensor, scalar: float) -> Tensor:
+    """dA·B + scalar·A·dB."""
+    return torch.bmm(da, b).baddbmm_(a, db, alpha=scalar)
 
 
 def factor_product_derivative(t: Tensor, dt: Tensor, n_iter: int, kind: Kind) -> Tensor:
-    """The derivative of :func:`factor_product` in the symmetric direction ``dt``: 8n − 7 products with the iterates.
+    """The derivative of :func:`factor_product` in the symmetric direction ``dt``.
 
-    dP² = ¼(U + Uᵀ) with U = T dT − 3 dT, and dP = −½ dT; the scalars are left to the products that use them.
+    With the iterates these are twelve products for two steps. The derivative of a square A² is X + Xᵀ with X = A dA, one
+    product. Scalars are left to the products that use them.
     """
-    result, d_result, nine_quarters = t, dt, t.new_full((), 2.25)
-    for step in range(n_iter):
-        first, last = step == 0, step == n_iter - 1
-        square, d_square = t, dt
-        if kind == "inverse" or not last:
-            square = _full_step(t, nine_quarters)
-            d_square = plus_transpose(torch.baddbmm(dt, t, dt, beta=-3))
-        factor, d_factor, scalar = (square, d_square, 0.25) if kind == "inverse" else (_half_step(t), dt, -0.5)
-        if first and kind != "sqrt":
-            result, d_result = factor, scalar * d_factor
+    result, d_result, constants = t if kind == "sqrt" else None, dt, _constants(t)
+    for steps_left in range(n_iter - 2, -1, -2):
+        u, z = _two_steps(t, constants)
+        du = plus_transpose(torch.baddbmm(dt, t, dt, beta=-2.25))
+        dz = plus_transpose(torch.baddbmm(dt, u, du, beta=-8.625 / 2))  # times 16, like the derivative of Z²
+        square, d_square = z, dz
+        if steps_left or kind == "inverse":
+            square, d_square = torch.bmm(z, z), plus_transpose(torch.bmm(z, dz))
+        factor, d_factor = (square, d_square) if kind == "inverse" else (z, dz)
+        if result is None:
+            result, d_result = factor, d_factor / 16
         else:
-            d_result = torch.bmm(d_result, factor).baddbmm_(result, d_factor, alpha=scalar)
-            result = result if last else torch.bmm(result, factor)
-        if not last:
-            dt = torch.bmm(dt, square).baddbmm_(t, d_square, alpha=0.25)
+            d_result = _product_derivative(result, d_result, factor, d_factor, 1 / 16)
+            result = torch.bmm(result, factor) if steps_left else result
+        if steps_left:
+            dt = _product_derivative(t, dt, square, d_square, 1 / 16)
             t = torch.bmm(t, square)
+    if n_iter % 2:
+        factor, d_factor, scalar = t, dt, -0.5
+        if kind == "inverse":
+            factor, scalar = _full_step(t, constants[2]), 0.25
+            d_factor = plus_transpose(torch.baddbmm(dt, t, dt, beta=-3))
+        elif result is not None:
+            factor = _half_step(t)
+        if result is None:
+            return scalar * d_factor
+        d_result = _product_derivative(result, d_result, factor, d_factor, scalar)
     return d_result
 
 
