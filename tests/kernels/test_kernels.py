@@ -12,7 +12,7 @@ import triton.language as tl
 
 from isice.kernels import isice, launch, newton_schulz
 from isice.kernels.ends import from_tiles, to_tiles
-from isice.kernels.program import M, R, T, program, tiled_shape
+from isice.kernels.program import M, T, program, tiled_shape
 from isice.ops.isice import decay, isice_reference
 from isice.ops.newton_schulz import newton_schulz_reference
 from isice.ops.vectorize import vectorize
@@ -167,13 +167,13 @@ def test_a_stage_never_writes_what_may_still_be_read(kind):
     for n_iter in range(1, 9):
         read, written, wait = set(), set(), True
         plan = program(n_iter, kind, torch.device("cpu"))
-        for left, left_d, right, right_d, out, out_d, next_wait, _ in plan.slots.tolist():
+        for left, left_d, right, right_d, out, out_d, term, next_wait, _ in plan.slots.tolist():
             if wait:
                 read, written = set(), set()
             wait = next_wait
             read = read | {left, left_d, right, right_d}
-            assert not {left, left_d, right, right_d} & written
-            written = written | {out, out_d}
+            assert not {left, left_d, right, right_d, term} & written
+            written = (written | {out, out_d}) - {-1}
             assert not read & written
 
 
@@ -182,11 +182,11 @@ def test_the_program_on_numbers(kind):
     for n_iter in range(2, 8):
         plan, t = program(n_iter, kind, torch.device("cpu")), 0.3
         # A matrix of one number is all diagonal.
-        slots = {T: plan.scale * t, M: plan.scale * t - plan.shift, R + 1: plan.scale * (1.5 - 0.5 * t)}
-        for row, (alpha, gamma) in zip(plan.slots.tolist(), plan.weights.tolist(), strict=True):
-            _, left, _, right, out, shifted, _, _ = row
-            result = alpha * slots[left] * slots[right] + gamma
-            slots |= {out: result, shifted: result - plan.shift}
+        slots = {-1: 0.0, T: plan.scale * t, M: plan.scale * t - plan.shift}
+        for row, (alpha, beta, gamma, shift) in zip(plan.slots.tolist(), plan.weights.tolist(), strict=True):
+            _, left, _, right, out, shifted, term, _, _ = row
+            result = alpha * slots[left] * slots[right] + beta * slots[term] + gamma
+            slots |= {shifted: result - shift, -1: 0.0, out: result}
         y, z = t, 1.0
         for _ in range(n_iter):
             p = 0.5 * (3 - z * y)
@@ -203,30 +203,40 @@ def test_isice(printed, n_iter, power, size):
     n_inverse_iter = 2 if DEVICE == "cpu" else 7
     cov, grad = covariances(3, size, 3 * size), noise(3, size * (size + 1) // 2)
     lam, eta = torch.tensor([0.0, 0.01, 0.1]).double(), torch.tensor([0.5, 1.0, 2.0]).double()
+    options = {
+        "n_iter": n_iter,
+        "n_inverse_iter": n_inverse_iter,
+        "normalize": {0.5: "sqrt_trace", 1.0: "trace", 0.0: "none"}[power],
+        "first_gradient": "printed" if printed else "inverse",
+        "alpha": 1e-4,
+    }
+
+    def vectors(cov, lam, eta):
+        return vectorize(isice_reference(cov, sparsity=lam, step_size=eta, **options))
+
     inputs = [t.clone().requires_grad_() for t in (cov, lam, eta)]
-    out = isice_reference(
-        inputs[0],
-        sparsity=inputs[1],
-        step_size=inputs[2],
-        n_iter=n_iter,
-        n_inverse_iter=n_inverse_iter,
-        normalize={0.5: "sqrt_trace", 1.0: "trace", 0.0: "none"}[power],
-        first_gradient="printed" if printed else "inverse",
-        alpha=1e-4,
-    )
-    expected = torch.autograd.grad(vectorize(out), inputs, grad, allow_unused=True, materialize_grads=True)
+    out = vectors(*inputs)
+    expected = torch.autograd.grad(out, inputs, grad, allow_unused=True, materialize_grads=True)
     settings = isice.Settings(decay(n_iter), n_inverse_iter, power, printed, 1e-4, "accurate")
-    single, lam, eta, grad = on_device(cov, lam, eta, grad)
-    kept = isice.value(single, lam, eta, settings)
-    assert relative_error(kept.out, vectorize(out.detach())) < TOLERANCE["accurate"]
-    d_cov, d_lam, d_eta = isice.vjp(grad, size, kept, lam, eta, settings)
-    errors = sorted(relative_error(a, b) for a, b in zip(d_cov, 0.5 * (expected[0] + expected[0].mT), strict=True))
-    # An entry on the other side of a kink of ReLU changes the gradient of its image by a jump: one image may have one.
-    assert errors[1] < TOLERANCE["accurate"]
-    assert errors[2] < 1e-2
-    if n_iter:  # sums over a matrix in which much cancels
-        assert relative_error(d_lam, expected[1]) < 1e-3
-        assert relative_error(d_eta, expected[2]) < 1e-3
+    single, single_lam, single_eta, single_grad = on_device(cov, lam, eta, grad)
+    kept = isice.value(single, single_lam, single_eta, settings)
+    assert relative_error(kept.out, out.detach()) < TOLERANCE["accurate"]
+    d_cov, d_lam, d_eta = isice.vjp(single_grad, size, kept, single_lam, single_eta, settings)
+    found = [relative_error(a, b) for a, b in zip(d_cov, 0.5 * (expected[0] + expected[0].mT), strict=True)]
+    assert_but_for_a_kink(found)
+    if n_iter:
+        # Much cancels in these sums over a matrix: their error is measured by what they sum.
+        _, by_lam = torch.func.jvp(lambda lam: vectors(cov, lam, eta), (lam,), (torch.ones_like(lam),))
+        _, by_eta = torch.func.jvp(lambda eta: vectors(cov, lam, eta), (eta,), (torch.ones_like(eta),))
+        for value, exact, slopes in ((d_lam, expected[1], by_lam), (d_eta, expected[2], by_eta)):
+            assert_but_for_a_kink(((value.double().cpu() - exact).abs() / (grad * slopes).abs().sum(1)).tolist())
+
+
+def assert_but_for_a_kink(errors):
+    """An entry on the other side of a kink of ReLU changes the gradient of its image by a jump: one may have one."""
+    *most, largest = sorted(errors)
+    assert most[-1] < TOLERANCE["accurate"]
+    assert largest < 1e-2
 
 
 class FakeKernel:

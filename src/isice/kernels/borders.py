@@ -3,14 +3,13 @@
 import triton
 import triton.language as tl
 
-from .program import M, R, T
+from .program import M, T
 from .sparse_step import part_cotangents, sparse_step
 from .stage import D_SLOT
 from .tiles import store_value
 
 _T: tl.constexpr = tl.constexpr(T)
 _M: tl.constexpr = tl.constexpr(M)
-_FACTOR: tl.constexpr = tl.constexpr(R + 1)
 
 
 @triton.jit
@@ -65,10 +64,9 @@ def _direction(cotangent, alive_parts, at, rate, STEP: tl.constexpr):
 def prepare(
     workspace, matrix, grad, alive_parts, rate, trace, alive, scale, m_shift, d_scale,
     first_row, first_column, D, shift,
-    INVERSE_ROOT: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr,
-    SIDE: tl.constexpr, BLOCK: tl.constexpr, PLANES: tl.constexpr,
+    DERIVATIVE: tl.constexpr, STEP: tl.constexpr, SIDE: tl.constexpr, BLOCK: tl.constexpr, PLANES: tl.constexpr,
 ):  # fmt: skip
-    """Stores a tile of T, of M, of the first factor of an inverse root, and of their derivatives."""
+    """Stores a tile of T, of M, and of the direction."""
     line, on_diagonal = tl.arange(0, BLOCK), first_row == first_column
     rows, columns, at = first_row + line, first_column + line, line[:, None] * BLOCK + line[None, :]
     eye = rows[:, None] == columns[None, :]
@@ -76,14 +74,9 @@ def prepare(
     store_value(workspace, _T, t * scale, rows, columns, on_diagonal, SIDE, PLANES)
     if on_diagonal:
         store_value(workspace, _M, t * scale - tl.where(eye, m_shift, 0.0), rows, columns, True, SIDE, PLANES)
-    if INVERSE_ROOT:
-        first = tl.where(eye, 1.5, 0.0) - 0.5 * t
-        store_value(workspace, _FACTOR, first * scale, rows, columns, on_diagonal, SIDE, PLANES)
     if DERIVATIVE:
         dt = d_scale * _direction(grad, alive_parts, at, rate, STEP)
         store_value(workspace, _T + D_SLOT, dt, rows, columns, on_diagonal, SIDE, PLANES)
-        if INVERSE_ROOT:
-            store_value(workspace, _FACTOR + D_SLOT, -0.5 * dt, rows, columns, on_diagonal, SIDE, PLANES)
 
 
 @triton.jit

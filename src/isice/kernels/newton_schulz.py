@@ -75,7 +75,7 @@ def iterate(
     for image in range((group + n_groups - 2) % n_groups, batch, n_groups):
         # The compiler does not know that it is zero: what depends on it is computed where it is used, instead of once
         # for all matrices, in registers that the products need.
-        zero = tl.load(slots + 7)
+        zero = tl.load(slots + 8)
         first = tl.full([], image, tl.int64) * (N_TILES * BLOCK * BLOCK)
         rate, lam, norm = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
         to_norm = tl.where(norm > 0, _DIRECTION_NORM / norm, 0.0)
@@ -91,18 +91,19 @@ def iterate(
             prepare(
                 workspace, source + at, cotangent + at, alive_parts + at, rate, trace, alive, scale, m_shift,
                 to_norm * scale * derivative_scale, first_row, first_column, D, shift,
-                POWER == -0.5, DERIVATIVE, STEP, SIDE, BLOCK, PLANES,
+                DERIVATIVE, STEP, SIDE, BLOCK, PLANES,
             )  # fmt: skip
 
         wait = 1
         for index_of_stage in range(0, n_stages):
             # The row is read before the wait, so that it is there after it; whether to wait, in the row before.
-            row, weight = slots + 8 * index_of_stage, weights + 2 * index_of_stage
+            row, weight = slots + 9 * index_of_stage, weights + 4 * index_of_stage
             left = tl.load(row), tl.load(row + 1)
             right = tl.load(row + 2), tl.load(row + 3)
             into = tl.load(row + 4), tl.load(row + 5)
-            next_wait, zero = tl.load(row + 6), tl.load(row + 7)
-            alpha, gamma = tl.load(weight), tl.load(weight + 1)
+            term, next_wait, zero = tl.load(row + 6), tl.load(row + 7), tl.load(row + 8)
+            alpha, of_term = tl.load(weight), tl.load(weight + 1)
+            gamma, next_shift = tl.load(weight + 2), tl.load(weight + 3)
             if wait != 0:
                 arrivals += GROUP
                 _arrive(counters, GROUP, BULK)
@@ -111,9 +112,9 @@ def iterate(
             for tile in range(rank + zero, N_TILES, GROUP):
                 first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
                 stage(
-                    workspace, planes, base, side, results + 2 * tile * BLOCK * BLOCK, left, right, into,
-                    index_of_stage == n_stages - 1, alpha, gamma, m_shift, first_row, first_column, DERIVATIVE,
-                    SIDE, BLOCK, BLOCK_K, PLANES, BULK,
+                    workspace, planes, base, side, results + 2 * tile * BLOCK * BLOCK, left, right, into, term,
+                    index_of_stage == n_stages - 1, alpha, of_term, gamma, next_shift, first_row, first_column,
+                    DERIVATIVE, SIDE, BLOCK, BLOCK_K, PLANES, BULK,
                 )  # fmt: skip
 
         back = power_of_trace(trace, POWER)

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .program import SLOTS
-from .tiles import load_planes, store_value
+from .tiles import load_planes, load_value, store_value
 
 # The derivative of the matrix in a slot lies this many slots further on.
 D_SLOT: tl.constexpr = tl.constexpr(SLOTS)
@@ -56,13 +56,14 @@ def products(
 
 @triton.jit
 def stage(
-    workspace, planes, base, side, result, left, right, out, last, alpha, gamma, shift, first_row, first_column,
-    DERIVATIVE: tl.constexpr,
+    workspace, planes, base, side, result, left, right, out, term, last, alpha, beta, gamma, shift,
+    first_row, first_column, DERIVATIVE: tl.constexpr,
     SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
-    """Stores a tile of αLC + γI and its derivative: in slots, or after the last product in ``result``.
+    """Stores a tile of αLC + βT + γI and its derivative: in slots, or after the last product in ``result``.
 
     Matrices are given by two slots, the second that of their tiles on the diagonal; negative if there is none to store.
+    T is in the slot ``term``; negative if there is none to add.
     """
     total, d_total = products(
         workspace, planes, base, side, left, right, first_row, first_column, DERIVATIVE,
@@ -72,6 +73,8 @@ def stage(
     rows, columns, whole = first_row + line, first_column + line, line[:, None] * BLOCK + line[None, :]
     eye = tl.where(rows[:, None] == columns[None, :], 1.0, 0.0)
     value = alpha * total + gamma * eye
+    if term >= 0:  # the block stored this tile itself
+        value += beta * load_value(workspace, term, rows, columns, SIDE, PLANES)
     if last:
         tl.store(result + whole, value)
     else:
@@ -80,6 +83,8 @@ def stage(
             store_value(workspace, out[1], value - shift * eye, rows, columns, True, SIDE, PLANES)
     if DERIVATIVE:
         slope = alpha * d_total
+        if term >= 0:
+            slope += beta * load_value(workspace, term + D_SLOT, rows, columns, SIDE, PLANES)
         if last:
             tl.store(result + BLOCK * BLOCK + whole, slope)
         else:

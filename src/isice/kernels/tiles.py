@@ -66,6 +66,16 @@ def load_planes(
 
 
 @triton.jit
+def load_value(workspace, slot, rows, columns, SIDE: tl.constexpr, PLANES: tl.constexpr):
+    """A tile of a slot in float32."""
+    plane = workspace + slot * (PLANES * SIDE * SIDE) + rows[:, None] * SIDE + columns[None, :]
+    value = tl.load(plane).to(tl.float32)
+    if PLANES == 2:
+        value += tl.load(plane + SIDE * SIDE).to(tl.float32)
+    return value
+
+
+@triton.jit
 def store_value(workspace, slot, value, rows, columns, diagonal, SIDE: tl.constexpr, PLANES: tl.constexpr):
     """Splits a float32 tile into the planes of a slot, with its mirror image unless it lies on the diagonal."""
     straight = rows[:, None] * SIDE + columns[None, :]
