@@ -94,27 +94,23 @@ def reference(name: str, layer: Pooling, x: Tensor) -> Tensor:
     return vectorize_reference(isice_reference(cov, **options))
 
 
-def count_products(name: str) -> tuple[int, int]:
-    """Matrix products D×D×D of the layer's PyTorch path, forward and backward, without those of the covariance."""
+def count_products(name: str) -> int:
+    """Matrix products D×D×D of the forward pass, without those of the covariance."""
     operation = {"isqrt_cov": F.newton_schulz_sqrt, "precision": F.newton_schulz_inverse}.get(name, F.isice)
-    cov = (torch.eye(8) + 0.1)[None].requires_grad_()
     with count_flops() as forward:
-        value = operation(cov, backend="torch")
-    with count_flops() as backward:
-        value.sum().backward()
-    return forward.get_total_flops() // (2 * 8**3), backward.get_total_flops() // (2 * 8**3)
+        operation((torch.eye(8) + 0.1)[None], backend="torch")
+    return forward.get_total_flops() // (2 * 8**3)
 
 
 def arithmetic(name: str, shape: Shape, n: int, itemsize: int) -> dict[str, float]:
     """Operations and the least memory traffic of forward and backward.
 
-    A product D×D×D counts D³ operations, half of 2·D³: its result is symmetric, or is added to its transpose, so that
-    half of it suffices. The covariance counts D²·N forward and 2·D²·N backward. The traffic is that of features,
-    vectors and their gradients alone, each read or written once.
+    A product LC counts D³ operations, half of 2·D³, because it is symmetric; so does each of the two of its derivative
+    dL·C + L·dC. The backward pass computes all three. The covariance counts D²·N forward and 2·D²·N backward. The
+    traffic is that of features, vectors and their gradients alone, each read or written once.
     """
-    forward, backward = count_products(name)
-    d = shape.channels
-    vector = d * (d + 1) // 2
+    forward, d = count_products(name), shape.channels
+    backward, vector = 3 * forward, d * (d + 1) // 2
     operations = shape.batch * ((forward + backward) * d**3 + 3 * d**2 * n)
     traffic = shape.batch * (3 * d * n * itemsize + 2 * vector * 4)
     return {"products_forward": forward, "products_backward": backward, "operations": operations, "bytes": traffic}
