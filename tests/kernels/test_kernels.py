@@ -264,13 +264,21 @@ def test_the_cheapest_rounds_are_chosen():
     assert chosen == [roomy, tight, roomy, tight, roomy]
 
 
+def test_blocks_take_several_tiles_where_many_would_have_none():
+    assert launch.blocks_per_matrix(36, 264) == 36
+    assert launch.blocks_per_matrix(136, 264) == 68
+    assert launch.blocks_per_matrix(136, 272) == 136
+    assert launch.blocks_per_matrix(136, 10) == 10
+
+
 @pytest.mark.parametrize(
     ("processors", "size", "batch", "grid", "group"),
     [
         (132, 256, 128, 260, 10),
         (132, 256, 64, 260, 10),
-        (132, 1024, 4, 136, 136),
-        (28, 1024, 4, 56, 56),
+        (132, 1024, 4, 204, 68),
+        (28, 1024, 4, 46, 46),
+        (4, 1024, 4, 8, 8),
         (28, 64, 3, 3, 1),
     ],
 )

@@ -50,7 +50,7 @@ def shapes(D: int, planes: int, derivative: bool) -> tuple[Shape, ...]:
     if D <= 64:
         return (Shape(block, min(32, block), 4, 3, bulk=False),)
     if derivative and planes == 2:
-        return (Shape(block, 32, 4, 3, bulk=False),)
+        return (Shape(block, 32, 4, 3, bulk=256 < D <= 512),)
     if derivative:
         first = Shape(block, 64, 4, 2)
         second = first._replace(strip=8, registers=168, blocks=3, cost=1.45)
@@ -58,15 +58,29 @@ def shapes(D: int, planes: int, derivative: bool) -> tuple[Shape, ...]:
         first, second = Shape(block, 64, 4, 3), Shape(block, 64, 4, 2, registers=168, blocks=3, cost=1.38)
     else:
         first, second = Shape(block, 64, 4, 3, blocks=3), Shape(block, 64, 4, 3, registers=128, blocks=4, cost=1.2)
-    return (first, second) if D <= 256 else (first,)
+    return first, second
 
 
+def blocks_per_matrix(n_tiles: int, at_once: int) -> int:
+    """How many blocks share a matrix on a GPU that holds ``at_once`` of them.
+
+    One for each tile leaves few matrices in work, whose slots the second cache level holds. Where that would leave many
+    blocks without work, as with a matrix that has more tiles than half of them, a block takes several tiles.
+    """
+    groups = {k: -(-n_tiles // k) for k in (1, 2, 3, 4)}
+    rates = {k: at_once // group / k for k, group in groups.items()}
+    enough = 0.8 * max(rates.values())
+    return next((groups[k] for k, rate in rates.items() if rate and rate >= enough), min(n_tiles, at_once))
+
+
+@functools.lru_cache(maxsize=256)
 def choose(alternatives: tuple[Shape, ...], n_tiles: int, batch: int, processors: int) -> Shape:
     """The alternative with the cheapest rounds."""
 
     def cost(sizes: Shape) -> float:
-        at_once = max(1, sizes.blocks * processors // n_tiles)
-        return triton.cdiv(batch, at_once) * sizes.cost
+        at_once = sizes.blocks * processors
+        group = blocks_per_matrix(n_tiles, at_once)
+        return triton.cdiv(batch, at_once // group) * triton.cdiv(n_tiles, group) * sizes.cost
 
     return min(alternatives, key=cost)
 
@@ -151,8 +165,7 @@ def plan(call: Call) -> Plan:
     resident = 2
     if not INTERPRETED:
         blocks = _resident_blocks(call, steps.dtype, options)
-        # On a small GPU a block takes several tiles of a large matrix.
-        group = options["GROUP"] = min(n_tiles, blocks)
+        group = options["GROUP"] = blocks_per_matrix(n_tiles, blocks)
         resident = blocks // group
     return Plan(steps, options, side, n_tiles, n_slots, planes, group, resident)
 
