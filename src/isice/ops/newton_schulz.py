@@ -88,8 +88,8 @@ def _product_derivative(a: Tensor, da: Tensor, b: Tensor, db: Tensor, scalar: fl
 def factor_product_derivative(t: Tensor, dt: Tensor, n_iter: int, kind: Kind) -> Tensor:
     """The derivative of :func:`factor_product` in the symmetric direction ``dt``.
 
-    With the iterates these are twelve products for two steps. The derivative of a square A² is X + Xᵀ with X = A dA, one
-    product. Scalars are left to the products that use them.
+    With the iterates these are twelve products for two steps. The derivative of a square A² is X + Xᵀ with X = A dA:
+    one product. Scalars are left to the products that use them.
     """
     result, d_result, constants = t if kind == "sqrt" else None, dt, _constants(t)
     for steps_left in range(n_iter - 2, -1, -2):
