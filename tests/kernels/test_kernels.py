@@ -229,13 +229,14 @@ def test_isice(printed, n_iter, power, size):
         _, by_lam = torch.func.jvp(lambda lam: vectors(cov, lam, eta), (lam,), (torch.ones_like(lam),))
         _, by_eta = torch.func.jvp(lambda eta: vectors(cov, lam, eta), (eta,), (torch.ones_like(eta),))
         for value, exact, slopes in ((d_lam, expected[1], by_lam), (d_eta, expected[2], by_eta)):
-            assert_but_for_a_kink(((value.double().cpu() - exact).abs() / (grad * slopes).abs().sum(1)).tolist())
+            errors = (value.double().cpu() - exact).abs() / (grad * slopes).abs().sum(1)
+            assert_but_for_a_kink(errors.tolist(), 5 * TOLERANCE["accurate"])
 
 
-def assert_but_for_a_kink(errors):
+def assert_but_for_a_kink(errors, tolerance=TOLERANCE["accurate"]):
     """An entry on the other side of a kink of ReLU changes the gradient of its image by a jump: one may have one."""
     *most, largest = sorted(errors)
-    assert most[-1] < TOLERANCE["accurate"]
+    assert most[-1] < tolerance
     assert largest < 1e-2
 
 

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .program import tiling
+from .program import block_of, tiling
 from .tiles import tile_corner
 
 _PRODUCTS = {"accurate": "tf32x3", "fast": "tf32"}
@@ -106,15 +106,24 @@ def _vjp(x, means, grad, d_x, C, n_units, stride_b, c_units, s_units, out_b, out
     tl.store(d_x + image * out_b + offsets, result, mask=(rows < C)[:, None] & (positions < N)[None, :])
 
 
+def _block_of(C: int, itemsize: int) -> int:
+    """The side of a tile. Where numbers are split into halves, a large tile uses each for more products."""
+    return 128 if C >= 256 and itemsize == 4 else block_of(C)
+
+
+def _in_flight(block: int) -> dict[str, int]:
+    return {"num_warps": 8, "num_stages": 2} if block == 128 else {"num_warps": 4, "num_stages": 3}
+
+
 def value_options(block: int) -> dict[str, int]:
     """Sizes of the launch of the covariance."""
-    return {"BLOCK": block, "STEP": 32, "SUM_STEP": 128, "num_warps": 4, "num_stages": 3}
+    return {"BLOCK": block, "STEP": 32, "SUM_STEP": 128, **_in_flight(block)}
 
 
 def vjp_options(block: int, N: int) -> dict[str, int]:
     """Sizes of the launch of the derivative."""
     width = min(MOST_WIDTH, max(16, triton.next_power_of_2(N)))
-    return {"BLOCK": block, "STEP": min(32, block), "WIDTH": width, "num_warps": 4, "num_stages": 3}
+    return {"BLOCK": block, "STEP": min(32, block), "WIDTH": width, **_in_flight(block)}
 
 
 def _layout(*tensors: Tensor) -> tuple[list[int], dict[str, int]]:
@@ -131,7 +140,7 @@ def value(x: Tensor, precision: str) -> tuple[Tensor, Tensor]:
     """The covariance (B, C, C) of features (B, C, N) with any strides, exactly symmetric, and the means (B, C)."""
     batch, C, _ = x.shape
     cov, means = (torch.empty(shape, dtype=torch.float32, device=x.device) for shape in ((batch, C, C), (batch, C)))
-    block, n_blocks, n_tiles = tiling(C)
+    block, n_blocks, n_tiles = tiling(C, _block_of(C, x.element_size()))
     if batch:
         numbers, layout = _layout(x)
         constants = layout | value_options(block) | {"N_TILES": n_tiles, "N_BLOCKS": n_blocks}
@@ -145,7 +154,7 @@ def vjp(x: Tensor, means: Tensor, grad: Tensor, precision: str) -> Tensor:
     The rows of X − mean sum to zero, so those of the result do: it needs no centring of its own.
     """
     batch, C, N = x.shape
-    d_x, (block, n_blocks, _) = torch.empty_like(x), tiling(C)
+    d_x, (block, n_blocks, _) = torch.empty_like(x), tiling(C, _block_of(C, x.element_size()))
     if batch:
         numbers, layout = _layout(x, d_x)
         constants = layout | vjp_options(block, N) | {"N_BLOCKS": n_blocks}

@@ -57,9 +57,9 @@ def block_of(D: int) -> int:
     return 64 if D > 32 else 32 if D > 16 else 16
 
 
-def tiling(D: int) -> tuple[int, int, int]:
+def tiling(D: int, block: int | None = None) -> tuple[int, int, int]:
     """The side of a tile, how many lie side by side, and how many on and above the diagonal."""
-    block = block_of(D)
+    block = block or block_of(D)
     n_blocks = -(-D // block)
     return block, n_blocks, n_blocks * (n_blocks + 1) // 2
 
