@@ -163,9 +163,21 @@ def _limits(rows: list[Row]) -> str:
             counts = f"{row['products_forward']} + {row['products_backward']}"
             shares = [_cell(row, f"of_{name}", ".0%") for name in ("bf16", "tf32", "bandwidth")]
             case = (NAMES[row["head"]], f"{row['batch']}", f"{row['channels']}", row["mode"])
-            body.append((*case, counts, f"{row['tflops']:.0f}", *shares))
-    header = ("layer", "B", "D", "mode", "products", "TFLOP/s", "of bfloat16", "of TF32", "of bandwidth")
+            cache = _bytes_from_cache(row) / row["forward_backward_ms"] / 1e9
+            body.append((*case, counts, f"{row['tflops']:.0f}", *shares, f"{cache:.1f}"))
+    header = ("layer", "B", "D", "mode", "products", "TFLOP/s", "of bfloat16", "of TF32", "of bandwidth", "cache, TB/s")
     return f"{_table(('limit', 'measured', 'unit'), limits)}\n\n{_table(header, body)}"
+
+
+def _bytes_from_cache(row: Row) -> float:
+    """What the products of the kernels read: for each tile of 64×64, 64 rows of each factor in one or two planes.
+
+    A stage has two factors, and with its derivative four.
+    """
+    n_blocks = -(-row["channels"] // 64)
+    rows_of_a_factor = 64 * 64 * n_blocks * 2 * (1 if row["mode"] == "medium" else 2)
+    factors = row["products_forward"] * (2 + 4)
+    return row["batch"] * n_blocks * (n_blocks + 1) / 2 * rows_of_a_factor * factors
 
 
 def _cpu(rows: list[Row]) -> str:
