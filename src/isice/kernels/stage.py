@@ -33,10 +33,8 @@ def products(
             workspace, planes, base, right_here, first_column, start, SIDE, BLOCK, BLOCK_K, PLANES, BULK
         )
         a, a_low = load_planes(workspace, planes, base, left_here, first_row, start, SIDE, BLOCK, BLOCK_K, PLANES, BULK)
-        total = tl.dot(a, tl.trans(c), total)
-        if PLANES == 2:
-            small = tl.dot(a_low, tl.trans(c), small)
-            small = tl.dot(a, tl.trans(c_low), small)
+        if PLANES == 1:
+            total = tl.dot(a, tl.trans(c), total)
         if DERIVATIVE:
             dc, dc_low = load_planes(
                 workspace, planes, base, right[0] + D_SLOT, first_column, start, SIDE, BLOCK, BLOCK_K, PLANES, BULK
@@ -44,12 +42,23 @@ def products(
             da, da_low = load_planes(
                 workspace, planes, base, left[0] + D_SLOT, first_row, start, SIDE, BLOCK, BLOCK_K, PLANES, BULK
             )
+        # A product waits for all others before the next one adds to its sum. So these begin, others in between, and
+        # the last of each sum stay in flight while the next tiles are awaited.
+        if PLANES == 2:
+            if DERIVATIVE:
+                d_small = tl.dot(da_low, tl.trans(c), d_small)
+            small = tl.dot(a_low, tl.trans(c), small)
+            if DERIVATIVE:
+                d_small = tl.dot(da, tl.trans(c_low), d_small)
+            total = tl.dot(a, tl.trans(c), total)
+            if DERIVATIVE:
+                d_small = tl.dot(a_low, tl.trans(dc), d_small)
+        if DERIVATIVE:
             d_total = tl.dot(da, tl.trans(c), d_total)
             d_other = tl.dot(a, tl.trans(dc), d_other)
-            if PLANES == 2:
-                d_small = tl.dot(da_low, tl.trans(c), d_small)
-                d_small = tl.dot(da, tl.trans(c_low), d_small)
-                d_small = tl.dot(a_low, tl.trans(dc), d_small)
+        if PLANES == 2:
+            small = tl.dot(a, tl.trans(c_low), small)
+            if DERIVATIVE:
                 d_small = tl.dot(a, tl.trans(dc_low), d_small)
     return total + small, d_total + (d_other + d_small)
 
