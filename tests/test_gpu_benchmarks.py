@@ -23,8 +23,8 @@ LAYER = {
     "peak_mib": 250.4,
     "error": 2e-5,
     "gradient_error": 3e-5,
-    "products_forward": 95,
-    "products_backward": 245,
+    "products_forward": 80,
+    "products_backward": 240,
     "tflops": 60.0,
     "of_bf16": 0.08,
     "of_tf32": 0.16,
@@ -65,7 +65,9 @@ def test_tables_from_records(tmp_path, monkeypatch):
     times = "21.00 / 130.00 | — | — | — | — | 3.00 / 12.35 | — |"
     assert f"| iSICE | 128 | 256 | 14² | 126.4 / 95.0 | {times}" in found["layers"]
     assert "| iSICE | kernels | high | 2e-05 / 3e-05 | — |" in found["accuracy"]
-    assert "| iSICE | 128 | 256 | high | 95 + 245 | 60 | 8% | 16% | 1% |" in found["limits"]
+    # 80 stages of two factors and, with the derivative, four: 10 tiles read 64 rows of each, 256 numbers of 2·16 bits.
+    terabytes = 128 * 80 * (2 + 4) * 10 * 64 * 256 * 4 / 12.35e-3 / 1e12
+    assert f"| iSICE | 128 | 256 | high | 80 + 240 | 60 | 8% | 16% | 1% | {terabytes:.1f} |" in found["limits"]
     assert "| product 8192³, bfloat16 | 750 | TFLOP/s |" in found["limits"]
     assert "| iSICE | 128 | 256 | — | — | 250 |" in found["memory"]
 
@@ -80,9 +82,9 @@ def test_the_published_order_of_operations_gives_the_layer(name):
 
 
 def test_products_of_the_layers():
-    # N_s = 7: 3·7 − 2 = 19 forward and 8·7 − 7 = 49 backward for each of the five inverses; the last step is left out.
-    assert gpu_speed.count_products("precision") == (19, 49)
-    assert gpu_speed.count_products("isice") == gpu_speed.count_products("isice_mlp") == (5 * 19, 5 * 49)
+    # N_s = 7: 4 + 5 + 5 for the first six steps and 2 for the last, in each of five inverses; the last one is left out.
+    assert gpu_speed.count_products("precision") == 16
+    assert gpu_speed.count_products("isice") == gpu_speed.count_products("isice_mlp") == 5 * 16
 
 
 def test_a_record_is_counted_anew(tmp_path):
@@ -92,7 +94,7 @@ def test_a_record_is_counted_anew(tmp_path):
     path.write_text(json.dumps({"rows": [limits, row | {"forward_backward_ms": 2.0, "operations": 0, "tflops": 9.0}]}))
     gpu_speed.main(["--recount", str(path)])
     record = json.loads(path.read_text())
-    operations = 2 * ((19 + 49) * 4**3 + 3 * 16 * 9)
+    operations = 2 * (4 * 16 * 4**3 + 3 * 16 * 9)
     assert record["rows"][1]["operations"] == operations
     assert record["rows"][1]["tflops"] == pytest.approx(operations / 2e-3 / 1e12)
     assert record["rows"][1]["forward_backward_ms"] == 2.0
@@ -101,7 +103,7 @@ def test_a_record_is_counted_anew(tmp_path):
 
 def test_operations_and_traffic_by_hand():
     found = gpu_speed.arithmetic("precision", gpu_speed.Shape(2, 4, 3), 9, 4)
-    assert found["operations"] == 2 * ((19 + 49) * 4**3 + 3 * 16 * 9)
+    assert found["operations"] == 2 * (4 * 16 * 4**3 + 3 * 16 * 9)
     assert found["bytes"] == 2 * (3 * 4 * 9 * 4 + 2 * 10 * 4)
     limits = {"bf16_tflops": 10.0, "fp16_tflops": 10.0, "tf32_tflops": 5.0, "copy_gb_per_s": 1000.0}
     row = {"forward_backward_ms": 1.0, "operations": 1e9, "bytes": 1e8}
