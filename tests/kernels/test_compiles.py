@@ -32,11 +32,11 @@ def shared(kernel, warps, stages, **constants):
 
 
 for derivative, planes in ((False, 1), (True, 2)):
-    block, block_k, warps, depth, strip, _, bulk, *_ = launch.shapes(256, planes, derivative)[0]
+    block_k, warps, depth, strip, _, bulk, *_ = launch.shapes(256, planes, derivative)[0]
     bulk = bulk and CAPABILITY >= 90
-    DTYPES["planes"] = f"tensordesc<fp16[{block}, {block_k}]>" if bulk else "*fp16"
+    DTYPES["planes"] = f"tensordesc<fp16[64, {block_k}]>" if bulk else "*fp16"
     used = shared(
-        iterate, warps, depth, POWER=-1.0, DERIVATIVE=derivative, STEP=True, MOMENTS=derivative, SIDE=256, BLOCK=block,
+        iterate, warps, depth, POWER=-1.0, DERIVATIVE=derivative, STEP=True, MOMENTS=derivative, SIDE=256, BLOCK=64,
         BLOCK_K=block_k, STRIP=strip, PLANES=planes, N_TILES=10, N_SLOTS=12, GROUP=10, BULK=bulk,
     )
     assert used <= 99 * 1024, used  # what a block may have on the GPUs with the least

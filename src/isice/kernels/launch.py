@@ -10,7 +10,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .newton_schulz import iterate
-from .program import DERIVATIVES, MOST_STEPS, SLOTS, Program, block_of, program, tiled_shape
+from .program import DERIVATIVES, MOST_STEPS, SLOTS, Program, block_of, program, tiled_shape, tiling
 
 PRECISIONS = {"accurate": 2, "fast": 1}  # planes of 16 bits: 22 or 11 bits of a number
 _POWER = {"inverse": -1.0, "sqrt": 0.5, "inverse_sqrt": -0.5}
@@ -21,7 +21,6 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 class Shape(NamedTuple):
     """Sizes of a launch."""
 
-    block: int  # side of a tile
     block_k: int  # depth of a step of a product
     warps: int
     depth: int  # steps of a product in flight
@@ -46,18 +45,17 @@ class Step(NamedTuple):
 
 def shapes(D: int, planes: int, derivative: bool) -> tuple[Shape, ...]:
     """The sizes that were fastest on an H200; of alternatives, one is faster for some batches, another for others."""
-    block = block_of(D)
     if D <= 64:
-        return (Shape(block, min(32, block), 4, 3, bulk=False),)
+        return (Shape(min(32, block_of(D)), 4, 3, bulk=False),)
     if derivative and planes == 2:
-        return (Shape(block, 32, 4, 3, bulk=256 < D <= 512),)
+        return (Shape(32, 4, 3, bulk=256 < D <= 512),)
     if derivative:
-        first = Shape(block, 64, 4, 2)
+        first = Shape(64, 4, 2)
         second = first._replace(strip=8, registers=168, blocks=3, cost=1.45)
     elif planes == 2:
-        first, second = Shape(block, 64, 4, 3), Shape(block, 64, 4, 2, registers=168, blocks=3, cost=1.38)
+        first, second = Shape(64, 4, 3), Shape(64, 4, 2, registers=168, blocks=3, cost=1.38)
     else:
-        first, second = Shape(block, 64, 4, 3, blocks=3), Shape(block, 64, 4, 3, registers=128, blocks=4, cost=1.2)
+        first, second = Shape(64, 4, 3, blocks=3), Shape(64, 4, 3, registers=128, blocks=4, cost=1.2)
     return first, second
 
 
@@ -151,14 +149,14 @@ def plan(call: Call) -> Plan:
     """Sizes, options and program of a kind of call; the first time, its kernel is compiled."""
     steps = program(call.n_iter, call.kind, call.device)
     planes, sizes = _n_planes(call.n_iter, call.precision), call.sizes
-    side = triton.cdiv(call.D, sizes.block) * sizes.block
-    n_tiles = (side // sizes.block) * (side // sizes.block + 1) // 2
+    block, n_blocks, n_tiles = tiling(call.D)
+    side = n_blocks * block
     n_slots, group = SLOTS + DERIVATIVES * call.derivative, 1 if INTERPRETED else n_tiles
     options: dict[str, Any] = {
         "POWER": _POWER[call.kind], "DERIVATIVE": call.derivative, "STEP": call.step,
         "MOMENTS": call.moments,
-        "SIDE": side, "BLOCK": sizes.block, "BLOCK_K": sizes.block_k,
-        "STRIP": min(sizes.block, sizes.strip), "PLANES": planes, "N_TILES": n_tiles, "N_SLOTS": n_slots,
+        "SIDE": side, "BLOCK": block, "BLOCK_K": sizes.block_k,
+        "STRIP": min(block, sizes.strip), "PLANES": planes, "N_TILES": n_tiles, "N_SLOTS": n_slots,
         "GROUP": group, "BULK": sizes.bulk and _has_copy_engine(call.device), "num_warps": sizes.warps,
         "num_stages": sizes.depth, "maxnreg": sizes.registers, "launch_cooperative_grid": not INTERPRETED,
     }  # fmt: skip

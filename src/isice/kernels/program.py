@@ -7,6 +7,9 @@ diagonal have a slot of their own: the others are those of T.
 With P = ½(3I − T) a step is T ← TP²; the results are the products of all P² (inverse), of all P (inverse root), and T
 times the latter (root). Two steps together take five products instead of six. Their P are, with U = T(T − 4.5I) +
 3.375I, together Z = (U² − 8.625T + 24.609375I)/16, a polynomial of degree four by two products; then T ← TZ².
+
+Half of a product is computed and mirrored, which is right because all matrices are polynomials of T and commute. A Z of
+fewer bits would commute with T to that many only: cheaper products on the way to it cost the result its accuracy.
 """
 
 import functools
