@@ -9,7 +9,7 @@ A polynomial of a symmetric matrix has a self-adjoint derivative. The backward p
 derivative in the direction of the symmetric cotangent: it needs the input and the output, and no saved iterate.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,44 +45,57 @@ def _half_step(t: Tensor) -> Tensor:
     return add_diagonal_(-0.5 * t, 1.5)
 
 
-def _full_step(t: Tensor, nine_quarters: Tensor) -> Tensor:
-    """P² = (3I − T)²/4 = 9/4 I − 3/2 T + T²/4: one product, more accurate than that of P with itself."""
-    return add_diagonal_(torch.baddbmm(t, t, t, beta=-1.5, alpha=0.25), nine_quarters)
-
-
-def _two_steps(t: Tensor, constants: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """U and Z, the product of the P of two steps: Z = (U² − 8.625T + 24.609375I)/16 with U = T² − 4.5T + 3.375I."""
-    u = add_diagonal_(torch.baddbmm(t, t, t, beta=-4.5), constants[0])
-    return u, add_diagonal_(torch.baddbmm(t, u, u, beta=-8.625 / 16, alpha=1 / 16), constants[1])
-
-
-def _constants(t: Tensor) -> tuple[Tensor, ...]:
-    """What :func:`_two_steps` and :func:`_full_step` add to diagonals.
+class _Diagonals(NamedTuple):
+    """What is added to the diagonals of P², U and Z.
 
     Tensors, made once for all steps: PyTorch takes longer to turn a number into one than to add it.
     """
-    return t.new_full((), 3.375), t.new_full((), 24.609375 / 16), t.new_full((), 2.25)
+
+    square: Tensor
+    u: Tensor
+    z: Tensor
+
+
+def _diagonals(like: Tensor) -> _Diagonals:
+    return _Diagonals(like.new_full((), 2.25), like.new_full((), 3.375), like.new_full((), 24.609375 / 16))
+
+
+def _full_step(t: Tensor, add: _Diagonals) -> Tensor:
+    """P² = (3I − T)²/4 = 9/4 I − 3/2 T + T²/4: one product, more accurate than that of P with itself."""
+    return add_diagonal_(torch.baddbmm(t, t, t, beta=-1.5, alpha=0.25), add.square)
+
+
+def _two_steps(t: Tensor, add: _Diagonals) -> tuple[Tensor, Tensor]:
+    """U and Z, the product of the P of two steps: Z = (U² − 8.625T + 24.609375I)/16 with U = T² − 4.5T + 3.375I."""
+    u = add_diagonal_(torch.baddbmm(t, t, t, beta=-4.5), add.u)
+    return u, add_diagonal_(torch.baddbmm(t, u, u, beta=-8.625 / 16, alpha=1 / 16), add.z)
+
+
+def _times(result: Tensor | None, factor: Tensor) -> Tensor:
+    """The product so far, None before the first factor, times the next one."""
+    return factor if result is None else torch.bmm(result, factor)
 
 
 def factor_product(t: Tensor, n_iter: int, kind: Kind) -> Tensor:
     """The product of the factors for trace-one matrices (B, D, D): five matrix products for two steps."""
-    result, constants = t if kind == "sqrt" else None, _constants(t)
+    result, add = t if kind == "sqrt" else None, _diagonals(t)
     for steps_left in range(n_iter - 2, -1, -2):
-        _, z = _two_steps(t, constants)
+        _, z = _two_steps(t, add)
         square = torch.bmm(z, z) if steps_left or kind == "inverse" else z
-        factor = square if kind == "inverse" else z
-        result = factor if result is None else torch.bmm(result, factor)
-        if steps_left:
-            t = torch.bmm(t, square)
-    if n_iter % 2:
-        factor = _full_step(t, constants[2]) if kind == "inverse" else _half_step(t)
-        result = factor if result is None else torch.bmm(result, factor)
-    return t if result is None else result
+        result = _times(result, square if kind == "inverse" else z)
+        if not steps_left:
+            return result
+        t = torch.bmm(t, square)
+    return _times(result, _full_step(t, add) if kind == "inverse" else _half_step(t))
 
 
-def _product_derivative(a: Tensor, da: Tensor, b: Tensor, db: Tensor, scalar: float) -> Tensor:
-    """dA·B + scalar·A·dB."""
-    return torch.bmm(da, b).baddbmm_(a, db, alpha=scalar)
+def _times_derivative(
+    result: Tensor | None, d_result: Tensor, factor: Tensor, d_factor: Tensor, scalar: float
+) -> Tensor:
+    """The derivative of :func:`_times`, if that of the factor is ``scalar·d_factor``."""
+    if result is None:
+        return scalar * d_factor
+    return torch.bmm(d_result, factor).baddbmm_(result, d_factor, alpha=scalar)
 
 
 def factor_product_derivative(t: Tensor, dt: Tensor, n_iter: int, kind: Kind) -> Tensor:
@@ -91,34 +104,25 @@ def factor_product_derivative(t: Tensor, dt: Tensor, n_iter: int, kind: Kind) ->
     With the iterates these are twelve products for two steps. The derivative of a square A² is X + Xᵀ with X = A dA:
     one product. Scalars are left to the products that use them.
     """
-    result, d_result, constants = t if kind == "sqrt" else None, dt, _constants(t)
+    result, d_result, add = t if kind == "sqrt" else None, dt, _diagonals(t)
     for steps_left in range(n_iter - 2, -1, -2):
-        u, z = _two_steps(t, constants)
+        u, z = _two_steps(t, add)
         du = plus_transpose(torch.baddbmm(dt, t, dt, beta=-2.25))
         dz = plus_transpose(torch.baddbmm(dt, u, du, beta=-8.625 / 2))  # times 16, like the derivative of Z²
         square, d_square = z, dz
         if steps_left or kind == "inverse":
             square, d_square = torch.bmm(z, z), plus_transpose(torch.bmm(z, dz))
         factor, d_factor = (square, d_square) if kind == "inverse" else (z, dz)
-        if result is None:
-            result, d_result = factor, d_factor / 16
-        else:
-            d_result = _product_derivative(result, d_result, factor, d_factor, 1 / 16)
-            result = torch.bmm(result, factor) if steps_left else result
-        if steps_left:
-            dt = _product_derivative(t, dt, square, d_square, 1 / 16)
-            t = torch.bmm(t, square)
-    if n_iter % 2:
-        factor, d_factor, scalar = t, dt, -0.5
-        if kind == "inverse":
-            factor, scalar = _full_step(t, constants[2]), 0.25
-            d_factor = plus_transpose(torch.baddbmm(dt, t, dt, beta=-3))
-        elif result is not None:
-            factor = _half_step(t)
-        if result is None:
-            return scalar * d_factor
-        d_result = _product_derivative(result, d_result, factor, d_factor, scalar)
-    return d_result
+        d_result = _times_derivative(result, d_result, factor, d_factor, 1 / 16)
+        if not steps_left:
+            return d_result
+        result = _times(result, factor)
+        dt = _times_derivative(t, dt, square, d_square, 1 / 16)
+        t = torch.bmm(t, square)
+    if kind == "inverse":
+        d_square = plus_transpose(torch.baddbmm(dt, t, dt, beta=-3))
+        return _times_derivative(result, d_result, _full_step(t, add), d_square, 0.25)
+    return _times_derivative(result, d_result, _half_step(t), dt, -0.5)
 
 
 def newton_schulz_value(cov: Tensor, n_iter: int, kind: Kind, *, shift: float = 0.0, exact: bool = True) -> Tensor:
