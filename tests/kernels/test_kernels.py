@@ -7,8 +7,7 @@ import torch
 
 pytest.importorskip("triton")
 
-import triton
-import triton.language as tl
+from triton.compiler.errors import CompilationError
 
 from isice.kernels import isice, launch, newton_schulz
 from isice.kernels.ends import from_tiles, to_tiles
@@ -86,26 +85,36 @@ def test_newton_schulz(kind, size, precision):
     assert torch.equal(d_cov, d_cov.mT)
 
 
-@triton.jit
-def no_fence(BULK: tl.constexpr):
-    pass
+@pytest.fixture
+def portable(monkeypatch):
+    """The kernel that every GPU has, also where there is a faster one."""
+    monkeypatch.setattr(launch, "has_hopper_kernel", lambda device: False)
 
 
-@pytest.mark.skipif(DEVICE == "cuda", reason="there the copy engine is used anyway")
+@pytest.mark.gpu
 @pytest.mark.parametrize("precision", TOLERANCE)
-def test_factors_by_descriptor(precision, monkeypatch):
-    monkeypatch.setattr(launch, "_has_copy_engine", lambda device: True)
-    monkeypatch.setattr(launch, "shapes", lambda D, planes, derivative: (launch.Shape(32, 4, 3),))
-    monkeypatch.setattr(newton_schulz, "_order_copies", no_fence)
-    launch.plan.cache_clear()
-    cov, grad = covariances(1, 70, 200), noise(1, 70, 70)
-    expected, d_expected = reference(cov, grad, 2, "inverse", False)
+@pytest.mark.parametrize("size", [100, 257])
+def test_the_portable_kernel(size, precision, portable):
+    cov, grad = covariances(3, size, 200), noise(3, size, size)
+    expected, d_expected = reference(cov, grad, 7, "inverse", False)
     single, direction = on_device(cov, grad)
-    try:
-        assert relative_error(run(single, 2, "inverse", precision), expected) < TOLERANCE[precision]
-        assert relative_error(run(single, 2, "inverse", precision, direction), d_expected) < TOLERANCE[precision]
-    finally:
-        launch.plan.cache_clear()
+    assert relative_error(run(single, 7, "inverse", precision), expected) < TOLERANCE[precision]
+    assert relative_error(run(single, 7, "inverse", precision, direction), d_expected) < TOLERANCE[precision]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", TOLERANCE)
+@pytest.mark.parametrize(("size", "batch"), [(100, 300), (256, 61), (512, 17), (1000, 9)])
+def test_more_matrices_than_are_in_work_at_once(size, batch, precision):
+    cov, grad = covariances(2, size, 400), noise(2, size, size)
+    expected, d_expected = reference(cov, grad, 5, "inverse", False)
+    single, direction = on_device(cov, grad)
+    order = torch.arange(batch) % 2
+    value = run(single[order], 5, "inverse", precision).double().cpu()
+    d_cov = run(single[order], 5, "inverse", precision, direction[order]).double().cpu()
+    for i in range(2):
+        for found, exact in ((value[order == i], expected[i]), (d_cov[order == i], d_expected[i])):
+            assert ((found - exact).norm(dim=(1, 2)) / exact.norm()).max() < TOLERANCE[precision]
 
 
 @pytest.mark.parametrize(("kind", "n_iter"), [("inverse", 1), ("sqrt", 1), ("inverse_sqrt", 2), ("inverse", 13)])
@@ -241,15 +250,16 @@ def assert_but_for_a_kink(errors, tolerance=TOLERANCE["accurate"]):
 
 
 class FakeKernel:
-    """Stands for the compiled kernel of a GPU: 255 registers a thread, 96 KiB a block."""
+    """Stands for the compiled kernel of a GPU: 255 registers a thread, 96 KiB a block; or 128 of twice the threads."""
 
-    n_regs, metadata = 255, SimpleNamespace(shared=96 * 1024)
-
-    def __init__(self):
-        self.launches = []
+    def __init__(self, n_arguments, registers=255, warps=4, error=None):
+        self.launches, self.n_arguments, self.n_regs, self.error = [], n_arguments, registers, error
+        self.metadata = SimpleNamespace(shared=96 * 1024, num_warps=warps)
 
     def warmup(self, *args, grid, **options):
-        assert len(args) == 27
+        if self.error:
+            raise self.error
+        assert len(args) == self.n_arguments
         return self
 
     def _init_handles(self):
@@ -259,10 +269,30 @@ class FakeKernel:
         return lambda *args, **options: self.launches.append((grid, len(args), options))
 
 
-def test_the_cheapest_rounds_are_chosen():
-    roomy, tight = launch.Shape(64, 4, 3), launch.Shape(64, 4, 2, blocks=3, cost=1.38)
-    chosen = [launch.choose((roomy, tight), 10, batch, 132) for batch in (26, 32, 52, 64, 128)]
-    assert chosen == [roomy, tight, roomy, tight, roomy]
+@pytest.fixture
+def fake_gpu(monkeypatch):
+    """A GPU of so many multiprocessors, with kernels that only tell how they were launched."""
+
+    def use(processors, portable, for_hopper, major=9):
+        properties = SimpleNamespace(
+            regs_per_multiprocessor=65536, shared_memory_per_multiprocessor=228 * 1024,
+            max_threads_per_multi_processor=2048, multi_processor_count=processors, major=major,
+        )  # fmt: skip
+        monkeypatch.setattr(launch, "INTERPRETED", False)
+        monkeypatch.setattr(newton_schulz, "iterate", portable)
+        monkeypatch.setattr(launch, "hopper", for_hopper and SimpleNamespace(iterate=for_hopper))
+        monkeypatch.setattr(launch, "_descriptors", lambda workspace, options, wanted: [0, 0] if wanted else [])
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+        launch.plan.cache_clear()
+        launch.has_hopper_kernel.cache_clear()
+
+    yield use
+    launch.plan.cache_clear()
+    launch.has_hopper_kernel.cache_clear()
+
+
+def launched(size, batch):
+    launch.run(torch.zeros(tiled_shape(batch, size), device="meta"), size, 7, "inverse", "accurate")
 
 
 def test_blocks_take_several_tiles_where_many_would_have_none():
@@ -283,26 +313,33 @@ def test_blocks_take_several_tiles_where_many_would_have_none():
         (28, 64, 3, 3, 1),
     ],
 )
-def test_all_blocks_of_a_launch_are_on_the_gpu_at_once(monkeypatch, processors, size, batch, grid, group):
-    kernel = FakeKernel()
-    properties = SimpleNamespace(
-        regs_per_multiprocessor=65536,
-        shared_memory_per_multiprocessor=228 * 1024,
-        max_threads_per_multi_processor=2048,
-        multi_processor_count=processors,
-        major=9,
-    )
-    monkeypatch.setattr(launch, "INTERPRETED", False)
-    monkeypatch.setattr(launch, "iterate", kernel)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-    launch.plan.cache_clear()
-    launch._processors.cache_clear()
-    try:
-        launch.run(torch.zeros(tiled_shape(batch, size), device="meta"), size, 7, "inverse", "accurate")
-    finally:
-        launch.plan.cache_clear()
-        launch._processors.cache_clear()
+def test_all_blocks_of_a_launch_are_on_the_gpu_at_once(fake_gpu, processors, size, batch, grid, group):
+    portable, for_hopper = FakeKernel(26), FakeKernel(27, registers=128, warps=8)
+    fake_gpu(processors, portable, for_hopper)
+    launched(size, batch)
+    kernel, unused = (for_hopper, portable) if size > 64 else (portable, for_hopper)
     ((found, count, options),) = kernel.launches
-    assert (found, count, options["GROUP"]) == ((grid,), 27, group)
-    assert found[0] <= 2 * processors  # 255 registers leave room for two blocks of four warps
+    assert not unused.launches
+    assert (found, count, options["GROUP"]) == ((grid,), kernel.n_arguments, group)
+    assert found[0] <= 2 * processors  # there is room for two blocks
     assert options["launch_cooperative_grid"]
+
+
+@pytest.mark.parametrize(("major", "for_hopper"), [(8, FakeKernel(27)), (9, None), (10, FakeKernel(27))])
+def test_the_portable_kernel_is_used_where_the_other_is_not(fake_gpu, major, for_hopper):
+    portable = FakeKernel(26)
+    fake_gpu(132, portable, for_hopper, major)
+    launched(256, 8)
+    assert len(portable.launches) == 1
+
+
+def test_a_kernel_that_does_not_compile_is_replaced_with_a_warning(fake_gpu):
+    portable = FakeKernel(26)
+    fake_gpu(132, portable, FakeKernel(27, error=CompilationError("code", None, "no such name")))
+    with pytest.warns(UserWarning, match="does not compile with Triton"):
+        launched(256, 8)
+    launched(256, 8)
+    assert len(portable.launches) == 2
+    fake_gpu(132, FakeKernel(26, error=CompilationError("code", None, "no such name")), None)
+    with pytest.raises(CompilationError):
+        launched(256, 8)

@@ -45,13 +45,13 @@ def add_to_diagonal(tile, value, n_rows, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _trace_one(tile, diagonal, D, shift, trace, alive):
+def trace_one(tile, diagonal, D, shift, trace, alive):
     """A tile of T: the shifted matrix divided by its trace; I/D where there is no variance."""
     return tile * (1.0 / trace) + tl.where(diagonal, shift / trace + (1.0 - alive) / D, 0.0)
 
 
 @triton.jit
-def _direction(cotangent, alive_parts, at, rate, STEP: tl.constexpr):
+def direction_of(cotangent, alive_parts, at, rate, STEP: tl.constexpr):
     """Entries of the symmetric cotangent of the result of the iteration."""
     grad = tl.load(cotangent + at)
     if STEP:
@@ -70,17 +70,17 @@ def prepare(
     line, on_diagonal = tl.arange(0, BLOCK), first_row == first_column
     rows, columns, at = first_row + line, first_column + line, line[:, None] * BLOCK + line[None, :]
     eye = rows[:, None] == columns[None, :]
-    t = _trace_one(tl.load(matrix + at), eye & (rows < D)[:, None], D, shift, trace, alive)
+    t = trace_one(tl.load(matrix + at), eye & (rows < D)[:, None], D, shift, trace, alive)
     store_value(workspace, _T, t * scale, rows, columns, on_diagonal, SIDE, PLANES)
     if on_diagonal:
         store_value(workspace, _M, t * scale - tl.where(eye, m_shift, 0.0), rows, columns, True, SIDE, PLANES)
     if DERIVATIVE:
-        dt = d_scale * _direction(grad, alive_parts, at, rate, STEP)
+        dt = d_scale * direction_of(grad, alive_parts, at, rate, STEP)
         store_value(workspace, _T + D_SLOT, dt, rows, columns, on_diagonal, SIDE, PLANES)
 
 
 @triton.jit
-def _leave_value(value, out, matrix, sigma, alive_parts, at, rate, lam, inside, STEP: tl.constexpr):
+def leave_value(value, out, matrix, sigma, alive_parts, at, rate, lam, inside, STEP: tl.constexpr):
     """Stores a strip of the result, or of the next S with ``value`` as ∇₁."""
     if STEP:
         value, parts = sparse_step(tl.load(matrix + at), value - tl.load(sigma + at), rate, lam)
@@ -89,7 +89,7 @@ def _leave_value(value, out, matrix, sigma, alive_parts, at, rate, lam, inside, 
 
 
 @triton.jit
-def _leave_slope(
+def leave_slope(
     value, slope, out, matrix, grad, sigma, alive_parts, d_sigma, at, diagonal, rate, lam, trace, alive, back, D, shift,
     POWER: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
@@ -97,8 +97,8 @@ def _leave_slope(
     cotangents of rate and λ. Beyond D the cotangent is zero, and with it all of that.
     """
     s = tl.load(matrix + at)
-    direction = _direction(grad, alive_parts, at, rate, STEP)
-    t = _trace_one(s, diagonal, D, shift, trace, alive)
+    direction = direction_of(grad, alive_parts, at, rate, STEP)
+    t = trace_one(s, diagonal, D, shift, trace, alive)
     along = POWER * direction * value - slope * t
     d_rate, d_lam = along, along
     slope *= back / trace
@@ -121,7 +121,7 @@ def leave(
     POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr, BLOCK: tl.constexpr,
     STRIP: tl.constexpr,
 ):  # fmt: skip
-    """Stores a finished tile, strip by strip; returns the sums over :func:`_leave_slope`."""
+    """Stores a finished tile, strip by strip; returns the sums over :func:`leave_slope`."""
     columns = first_column + tl.arange(0, BLOCK)
     along = tl.zeros((STRIP, BLOCK), dtype=tl.float32)
     square, d_rate, d_lam = along, along, along
@@ -133,7 +133,7 @@ def leave(
         value = tl.load(result + at)
         if DERIVATIVE:
             slope = tl.load(result + BLOCK * BLOCK + at) * from_norm
-            sums = _leave_slope(
+            sums = leave_slope(
                 value, slope, out, matrix, grad, sigma, alive_parts, d_sigma, at,
                 (rows[:, None] == columns[None, :]) & inside, rate, lam, trace, alive, back, D, shift,
                 POWER, STEP, MOMENTS,
@@ -142,7 +142,7 @@ def leave(
             if MOMENTS:
                 d_rate, d_lam = d_rate + sums[2], d_lam + sums[3]
         else:
-            _leave_value(back * value, out, matrix, sigma, alive_parts, at, rate, lam, inside, STEP)
+            leave_value(back * value, out, matrix, sigma, alive_parts, at, rate, lam, inside, STEP)
     if MOMENTS:
         return tl.sum(along), tl.sum(square), tl.sum(d_rate), tl.sum(d_lam)
     return tl.sum(along), tl.sum(square), 0.0, 0.0

@@ -1,16 +1,24 @@
-"""How the iteration is launched: sizes of tiles, how many blocks share a matrix, what a call needs beside matrices."""
+"""How the iteration is launched: which kernel, sizes of tiles, how many blocks share a matrix, what a call needs."""
 
 import functools
 import os
+import warnings
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
+from triton.compiler.errors import CompilationError
 
-from .newton_schulz import iterate
+from . import newton_schulz
 from .program import DERIVATIVES, MOST_STEPS, SLOTS, Program, block_of, program, tiled_shape, tiling
+
+hopper: ModuleType | None
+try:
+    from . import hopper
+except ImportError:  # its language is young, and may go another way
+    hopper = None
 
 PRECISIONS = {"accurate": 2, "fast": 1}  # planes of 16 bits: 22 or 11 bits of a number
 _POWER = {"inverse": -1.0, "sqrt": 0.5, "inverse_sqrt": -0.5}
@@ -22,13 +30,10 @@ class Shape(NamedTuple):
     """Sizes of a launch."""
 
     block_k: int  # depth of a step of a product
-    warps: int
     depth: int  # steps of a product in flight
     strip: int = 16  # rows of a tile that are in work at once, after the products
     registers: int | None = None  # of a thread, at most
-    bulk: bool = True  # whether the copy engine of Hopper GPUs loads the factors
-    blocks: int = 2  # that a multiprocessor of an H200 holds at once
-    cost: float = 1.0  # of a round, in which each block carries one tile, relative to the first of the alternatives
+    chains: int = 0  # matrices that a group carries in turn, with the kernel for Hopper GPUs; 0 with the other
 
 
 class Step(NamedTuple):
@@ -43,20 +48,14 @@ class Step(NamedTuple):
     moments: Tensor | None = None  # (B, tiles, 2): for the cotangents of rate and λ, summed by tile, on the way back
 
 
-def shapes(D: int, planes: int, derivative: bool) -> tuple[Shape, ...]:
-    """The sizes that were fastest on an H200; of alternatives, one is faster for some batches, another for others."""
-    if D <= 64:
-        return (Shape(min(32, block_of(D)), 4, 3, bulk=False),)
+def shape_of(D: int, planes: int, derivative: bool, for_hopper: bool) -> Shape:
+    """The sizes that were fastest on an H200."""
+    if not for_hopper:
+        block_k = 32 if derivative and planes == 2 else 64
+        return Shape(min(block_k, block_of(D)), 3 if not derivative or planes == 2 else 2)
     if derivative and planes == 2:
-        return (Shape(32, 4, 3, bulk=256 < D <= 512),)
-    if derivative:
-        first = Shape(64, 4, 2)
-        second = first._replace(strip=8, registers=168, blocks=3, cost=1.45)
-    elif planes == 2:
-        first, second = Shape(64, 4, 3), Shape(64, 4, 2, registers=168, blocks=3, cost=1.38)
-    else:
-        first, second = Shape(64, 4, 3, blocks=3), Shape(64, 4, 3, registers=128, blocks=4, cost=1.2)
-    return first, second
+        return Shape(32, 3, 32, 128, chains=1)
+    return Shape(64, 3, 32, 128, chains=1 if derivative else 2)
 
 
 def blocks_per_matrix(n_tiles: int, at_once: int) -> int:
@@ -71,18 +70,6 @@ def blocks_per_matrix(n_tiles: int, at_once: int) -> int:
     return next((groups[k] for k, rate in rates.items() if rate and rate >= enough), min(n_tiles, at_once))
 
 
-@functools.lru_cache(maxsize=256)
-def choose(alternatives: tuple[Shape, ...], n_tiles: int, batch: int, processors: int) -> Shape:
-    """The alternative with the cheapest rounds."""
-
-    def cost(sizes: Shape) -> float:
-        at_once = sizes.blocks * processors
-        group = blocks_per_matrix(n_tiles, at_once)
-        return triton.cdiv(batch, at_once // group) * triton.cdiv(n_tiles, group) * sizes.cost
-
-    return min(alternatives, key=cost)
-
-
 class Call(NamedTuple):
     """What distinguishes one kind of call from another; each has its own compiled kernel."""
 
@@ -94,12 +81,13 @@ class Call(NamedTuple):
     derivative: bool
     step: bool
     moments: bool
-    sizes: Shape
+    for_hopper: bool
 
 
 class Plan(NamedTuple):
     """What is fixed for a kind of call."""
 
+    kernel: Any
     program: Program
     options: dict[str, Any]
     side: int
@@ -108,18 +96,19 @@ class Plan(NamedTuple):
     planes: int
     group: int  # blocks that share a matrix
     resident: int  # groups that the GPU holds at once
+    chains: int  # matrices that a group carries in turn
 
 
-def _resident_blocks(call: Call, dtype: torch.dtype, options: dict[str, Any]) -> int:
+def _resident_blocks(kernel: Any, call: Call, dtype: torch.dtype, options: dict[str, Any]) -> int:
     """How many blocks the GPU holds at once; compiles the kernel where that has not been done."""
     single, whole = torch.float32, torch.int32
     matrices = (single,) * 6 + (torch.int8 if call.step else single,) + (single,) * 4
-    planes = _descriptor(torch.empty(options["SIDE"], options["SIDE"], dtype=dtype, device=call.device), options)
-    of_groups = (dtype, planes if options["BULK"] else dtype, single, whole, single)
-    numbers = (whole, single, 1, 256, 8, 64, 0.0, 1.0, 1.0, 1.0)
-    compiled = iterate.warmup(*matrices, 1.0, *of_groups, *numbers, grid=(1,), **options)
+    workspace = torch.empty(options["SIDE"], options["SIDE"], dtype=dtype, device=call.device)
+    of_groups = (dtype, *_descriptors(workspace, options, call.for_hopper), single, whole, single)
+    numbers = (whole, single, 1, 256, 8, *([] if call.for_hopper else [64]), 0.0, 1.0, 1.0, 1.0)
+    compiled = kernel.warmup(*matrices, 1.0, *of_groups, *numbers, grid=(1,), **options)
     compiled._init_handles()
-    properties, threads = torch.cuda.get_device_properties(call.device), 32 * options["num_warps"]
+    properties, threads = torch.cuda.get_device_properties(call.device), 32 * compiled.metadata.num_warps
     by_registers = properties.regs_per_multiprocessor // (-(-compiled.n_regs // 8) * 8 * threads)
     by_memory = properties.shared_memory_per_multiprocessor // (compiled.metadata.shared + 1024)
     by_threads = properties.max_threads_per_multi_processor // threads
@@ -132,40 +121,67 @@ def _n_planes(n_iter: int, precision: str) -> int:
 
 
 @functools.lru_cache(maxsize=8)
-def _processors(device: torch.device) -> int:
-    return 1 if INTERPRETED else torch.cuda.get_device_properties(device).multi_processor_count
+def has_hopper_kernel(device: torch.device) -> bool:
+    """Whether the kernel for Hopper GPUs runs on this one."""
+    return hopper is not None and not INTERPRETED and torch.cuda.get_device_properties(device).major == 9
 
 
-def _has_copy_engine(device: torch.device) -> bool:
-    return not INTERPRETED and torch.cuda.get_device_properties(device).major >= 9
+def _descriptors(workspace: Tensor, options: dict[str, Any], for_hopper: bool) -> list[Any]:
+    """What the GPU's copy engine needs to know of the slots: tiles as they lie, and across."""
+    if not for_hopper:
+        return []
+    from triton.experimental.gluon.language import NVMMASharedLayout, bfloat16, float16
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-
-def _descriptor(workspace: Tensor, options: dict[str, Any]) -> TensorDescriptor:
-    return TensorDescriptor.from_tensor(workspace.view(-1, options["SIDE"]), [options["BLOCK"], options["BLOCK_K"]])
+    matrix, number = workspace.view(-1, options["SIDE"]), float16 if workspace.dtype == torch.float16 else bfloat16
+    sides = options["BLOCK"], options["BLOCK_K"]
+    return [
+        TensorDescriptor.from_tensor(matrix, list(block), NVMMASharedLayout.get_default_for(list(block), number))
+        for block in (sides, sides[::-1])
+    ]
 
 
 @functools.lru_cache(maxsize=256)
 def plan(call: Call) -> Plan:
     """Sizes, options and program of a kind of call; the first time, its kernel is compiled."""
-    steps = program(call.n_iter, call.kind, call.device)
-    planes, sizes = _n_planes(call.n_iter, call.precision), call.sizes
+    try:
+        return _plan(call)
+    except CompilationError as error:
+        if not call.for_hopper:
+            raise
+        warnings.warn(
+            f"isice: the kernel for Hopper GPUs does not compile with Triton {triton.__version__}, and another, "
+            f"slower one is used: {error}",
+            stacklevel=2,
+        )
+        return _plan(call._replace(for_hopper=False))
+
+
+def _plan(call: Call) -> Plan:
+    steps, planes = program(call.n_iter, call.kind, call.device), _n_planes(call.n_iter, call.precision)
     block, n_blocks, n_tiles = tiling(call.D)
-    side = n_blocks * block
+    side, sizes = n_blocks * block, shape_of(call.D, planes, call.derivative, call.for_hopper)
     n_slots, group = SLOTS + DERIVATIVES * call.derivative, 1 if INTERPRETED else n_tiles
     options: dict[str, Any] = {
         "POWER": _POWER[call.kind], "DERIVATIVE": call.derivative, "STEP": call.step,
         "MOMENTS": call.moments,
         "SIDE": side, "BLOCK": block, "BLOCK_K": sizes.block_k,
         "STRIP": min(block, sizes.strip), "PLANES": planes, "N_TILES": n_tiles, "N_SLOTS": n_slots,
-        "GROUP": group, "BULK": sizes.bulk and _has_copy_engine(call.device), "num_warps": sizes.warps,
-        "num_stages": sizes.depth, "maxnreg": sizes.registers, "launch_cooperative_grid": not INTERPRETED,
+        "GROUP": group, "num_warps": 4, "maxnreg": sizes.registers, "launch_cooperative_grid": not INTERPRETED,
     }  # fmt: skip
+    if call.for_hopper:
+        assert hopper is not None
+        kernel = hopper.iterate
+        options |= {"CHAINS": sizes.chains, "DEPTH": sizes.depth}
+    else:
+        kernel = newton_schulz.iterate
+        options["num_stages"] = sizes.depth
     resident = 2
     if not INTERPRETED:
-        blocks = _resident_blocks(call, steps.dtype, options)
+        blocks = _resident_blocks(kernel, call, steps.dtype, options)
         group = options["GROUP"] = blocks_per_matrix(n_tiles, blocks)
         resident = blocks // group
-    return Plan(steps, options, side, n_tiles, n_slots, planes, group, resident)
+    return Plan(kernel, steps, options, side, n_tiles, n_slots, planes, group, resident, max(1, sizes.chains))
 
 
 def run(
@@ -202,10 +218,9 @@ def run(
     """
     batch, derivative, device = len(source), cotangent is not None, source.device
     out = source.new_empty(tiled_shape(batch, D)) if out is None else out
-    alternatives = shapes(D, _n_planes(n_iter, precision), derivative)
-    sizes = choose(alternatives, out.shape[1], batch, _processors(device))
     moments = derivative and step is not None and step.moments is not None
-    fixed = plan(Call(device, D, n_iter, kind, precision, derivative, step is not None, moments, sizes))
+    for_hopper = D > 64 and has_hopper_kernel(device)
+    fixed = plan(Call(device, D, n_iter, kind, precision, derivative, step is not None, moments, for_hopper))
     next_norms = source.new_empty(batch)
     if not batch:
         return out, next_norms
@@ -217,14 +232,15 @@ def run(
         of_step = tuple(source if value is None else value for value in of_step)
     # The last round may be small: then its blocks have the GPU to themselves.
     groups, n_tiles, side, tile = min(batch, fixed.resident), fixed.n_tiles, fixed.side, fixed.options["BLOCK"] ** 2
-    steps, options = fixed.program, fixed.options
-    workspace = torch.empty((groups, fixed.n_slots, fixed.planes, side, side), dtype=steps.dtype, device=device)
-    partials, results = source.new_empty((groups, 2, n_tiles)), source.new_empty((groups, n_tiles, 2, tile))
-    iterate[(groups * fixed.group,)](
+    chains = min(batch, groups * fixed.chains)
+    steps, options, for_hopper = fixed.program, fixed.options, "CHAINS" in fixed.options
+    workspace = torch.empty((chains, fixed.n_slots, fixed.planes, side, side), dtype=steps.dtype, device=device)
+    partials, results = source.new_empty((chains, 2, n_tiles)), source.new_empty((chains, n_tiles, 2, tile))
+    fixed.kernel[(groups * fixed.group,)](
         source, source if cotangent is None else cotangent, norms, out, next_norms, *of_step,
-        workspace, _descriptor(workspace, options) if options["BULK"] else workspace, partials,
-        torch.zeros(groups, dtype=torch.int32, device=device) if counters is None else counters, results,
-        steps.slots, steps.weights, len(steps.slots), batch, D, side, shift, steps.scale, steps.shift,
-        steps.derivative_scale, **options,
+        workspace, *_descriptors(workspace, options, for_hopper), partials,
+        torch.zeros(chains, dtype=torch.int32, device=device) if counters is None else counters, results,
+        steps.slots, steps.weights, len(steps.slots), batch, D, *([] if for_hopper else [side]), shift, steps.scale,
+        steps.shift, steps.derivative_scale, **options,
     )  # fmt: skip
     return out, next_norms

@@ -15,36 +15,25 @@ from .stage import stage
 from .tiles import diagonal_places, tile_corner, trace_of
 
 # A direction enters the iteration with this norm: then its growth fits the range of float16, and so do small entries.
-_DIRECTION_NORM: tl.constexpr = tl.constexpr(8.0)
+DIRECTION_NORM: tl.constexpr = tl.constexpr(8.0)
 
 
 @triton.jit
-def _order_copies(BULK: tl.constexpr):
-    """The copy engine sees what was stored before only after this fence, on both sides of a wait."""
-    if BULK:
-        tl.inline_asm_elementwise(
-            "fence.proxy.async.global; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
-        )
-
-
-@triton.jit
-def _arrive(counter, GROUP: tl.constexpr, BULK: tl.constexpr):
+def _arrive(counter, GROUP: tl.constexpr):
     """Says that this block has come here; what it stored before is visible to those who wait."""
-    _order_copies(BULK)
     tl.debug_barrier()
     if GROUP > 1:
         tl.atomic_add(counter, 1, sem="release")
 
 
 @triton.jit
-def _wait(counter, target, GROUP: tl.constexpr, BULK: tl.constexpr):
+def _wait(counter, target, GROUP: tl.constexpr):
     """Returns once the blocks of the group have arrived so many times."""
     if GROUP > 1:
         seen = tl.atomic_add(counter, 0, sem="acquire")
         while seen < target:
             seen = tl.atomic_add(counter, 0, sem="acquire")
         tl.debug_barrier()
-    _order_copies(BULK)
 
 
 @triton.jit(
@@ -54,18 +43,17 @@ def _wait(counter, target, GROUP: tl.constexpr, BULK: tl.constexpr):
 def iterate(
     source, cotangent, norms, out, next_norms,  # tiled matrices, and bounds on the norms (B,) of cotangents
     sigma, alive_parts, rates, lams, d_sigma, moments, beta,  # a step of iSICE: tiled; values (B,); sums (B, tiles, 2)
-    workspace, planes,  # slots of each group, and a descriptor of all of them as one matrix
+    workspace,  # slots of each group
     partials, counters, results,  # of each group: two sums for each tile, arrivals, tiles of the result
     slots, weights, n_stages,  # the program
     batch, D, side, shift, scale, m_shift, derivative_scale,
     POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr,
     SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, STRIP: tl.constexpr, PLANES: tl.constexpr,
-    N_TILES: tl.constexpr, N_SLOTS: tl.constexpr, GROUP: tl.constexpr, BULK: tl.constexpr,
+    N_TILES: tl.constexpr, N_SLOTS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """Carries the matrices ``group``, ``group + n_groups``, … through the iteration."""
     group, rank = tl.program_id(0) // GROUP, tl.program_id(0) % GROUP
     n_groups = tl.num_programs(0) // GROUP
-    base = group * (N_SLOTS * PLANES * SIDE)
     workspace += group.to(tl.int64) * (N_SLOTS * PLANES * SIDE * SIDE)
     partials += group * (2 * N_TILES)
     counters += group
@@ -78,13 +66,13 @@ def iterate(
         zero = tl.load(slots + 8)
         first = tl.full([], image, tl.int64) * (N_TILES * BLOCK * BLOCK)
         rate, lam, norm = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
-        to_norm = tl.where(norm > 0, _DIRECTION_NORM / norm, 0.0)
+        to_norm = tl.where(norm > 0, DIRECTION_NORM / norm, 0.0)
         index = tl.arange(0, triton.next_power_of_2(SIDE)) + zero
         diagonal_at = source + first + diagonal_places(index, SIDE // BLOCK, BLOCK)
         diagonal = tl.load(diagonal_at, mask=index < D, other=0.0)
         trace, alive = trace_of(diagonal, D, shift)
         if not DERIVATIVE:
-            _wait(counters, arrivals, GROUP, BULK)  # until nobody reads the slots of the matrix before
+            _wait(counters, arrivals, GROUP)  # until nobody reads the slots of the matrix before
         for tile in range(rank + zero, N_TILES, GROUP):
             first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
             at = first + tile * (BLOCK * BLOCK)
@@ -106,22 +94,22 @@ def iterate(
             gamma, next_shift = tl.load(weight + 2), tl.load(weight + 3)
             if wait != 0:
                 arrivals += GROUP
-                _arrive(counters, GROUP, BULK)
-                _wait(counters, arrivals, GROUP, BULK)
+                _arrive(counters, GROUP)
+                _wait(counters, arrivals, GROUP)
             wait = next_wait
             for tile in range(rank + zero, N_TILES, GROUP):
                 first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
                 stage(
-                    workspace, planes, base, side, results + 2 * tile * BLOCK * BLOCK, left, right, into, term,
+                    workspace, side, results + 2 * tile * BLOCK * BLOCK, left, right, into, term,
                     index_of_stage == n_stages - 1, alpha, of_term, gamma, next_shift, first_row, first_column,
-                    DERIVATIVE, SIDE, BLOCK, BLOCK_K, PLANES, BULK,
+                    DERIVATIVE, SIDE, BLOCK, BLOCK_K, PLANES,
                 )  # fmt: skip
 
         back = power_of_trace(trace, POWER)
         rate, lam, norm = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
         if not DERIVATIVE:
             arrivals += GROUP
-            _arrive(counters, GROUP, BULK)
+            _arrive(counters, GROUP)
         else:
             tl.debug_barrier()
         for tile in range(rank + zero, N_TILES, GROUP):
@@ -129,7 +117,7 @@ def iterate(
             at = first + tile * (BLOCK * BLOCK)
             along, square, d_rate, d_lam = leave(
                 results + 2 * tile * BLOCK * BLOCK, out + at, source + at, cotangent + at, sigma + at, alive_parts + at,
-                d_sigma + at, rate, lam, trace, alive, back, norm / (_DIRECTION_NORM * derivative_scale),
+                d_sigma + at, rate, lam, trace, alive, back, norm / (DIRECTION_NORM * derivative_scale),
                 first_row, first_column, D, shift, POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
             )  # fmt: skip
             if DERIVATIVE:
@@ -143,8 +131,8 @@ def iterate(
 
         if DERIVATIVE:
             arrivals += GROUP
-            _arrive(counters, GROUP, BULK)
-            _wait(counters, arrivals, GROUP, BULK)
+            _arrive(counters, GROUP)
+            _wait(counters, arrivals, GROUP)
             every = tl.arange(0, triton.next_power_of_2(N_TILES))
             along = tl.sum(tl.load(partials + every, mask=every < N_TILES, other=0.0, cache_modifier=".cg"))
             square = tl.load(partials + N_TILES + every, mask=every < N_TILES, other=0.0, cache_modifier=".cg")

@@ -12,8 +12,8 @@ D_SLOT: tl.constexpr = tl.constexpr(SLOTS)
 
 @triton.jit
 def products(
-    workspace, planes, base, side, left, right, first_row, first_column, DERIVATIVE: tl.constexpr,
-    SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr, BULK: tl.constexpr,
+    workspace, side, left, right, first_row, first_column, DERIVATIVE: tl.constexpr,
+    SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr,
 ):  # fmt: skip
     """A tile of LC and, for derivatives, of dL·C + L·dC (else zero)."""
     # Tensor cores cut off what is small against their sum, and a sum waits for itself: small products, and the two
@@ -29,19 +29,13 @@ def products(
         block = start // BLOCK * BLOCK
         left_here = tl.where(block == first_row, left[1], left[0])
         right_here = tl.where(block == first_column, right[1], right[0])
-        c, c_low = load_planes(
-            workspace, planes, base, right_here, first_column, start, SIDE, BLOCK, BLOCK_K, PLANES, BULK
-        )
-        a, a_low = load_planes(workspace, planes, base, left_here, first_row, start, SIDE, BLOCK, BLOCK_K, PLANES, BULK)
+        c, c_low = load_planes(workspace, right_here, first_column, start, SIDE, BLOCK, BLOCK_K, PLANES)
+        a, a_low = load_planes(workspace, left_here, first_row, start, SIDE, BLOCK, BLOCK_K, PLANES)
         if PLANES == 1:
             total = tl.dot(a, tl.trans(c), total)
         if DERIVATIVE:
-            dc, dc_low = load_planes(
-                workspace, planes, base, right[0] + D_SLOT, first_column, start, SIDE, BLOCK, BLOCK_K, PLANES, BULK
-            )
-            da, da_low = load_planes(
-                workspace, planes, base, left[0] + D_SLOT, first_row, start, SIDE, BLOCK, BLOCK_K, PLANES, BULK
-            )
+            dc, dc_low = load_planes(workspace, right[0] + D_SLOT, first_column, start, SIDE, BLOCK, BLOCK_K, PLANES)
+            da, da_low = load_planes(workspace, left[0] + D_SLOT, first_row, start, SIDE, BLOCK, BLOCK_K, PLANES)
         # A product waits for all others before the next one adds to its sum. So these begin, others in between, and
         # the last of each sum stay in flight while the next tiles are awaited.
         if PLANES == 2:
@@ -65,9 +59,9 @@ def products(
 
 @triton.jit
 def stage(
-    workspace, planes, base, side, result, left, right, out, term, last, alpha, beta, gamma, shift,
+    workspace, side, result, left, right, out, term, last, alpha, beta, gamma, shift,
     first_row, first_column, DERIVATIVE: tl.constexpr,
-    SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr, BULK: tl.constexpr,
+    SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr,
 ):  # fmt: skip
     """Stores a tile of αLC + βT + γI and its derivative: in slots, or after the last product in ``result``.
 
@@ -75,8 +69,8 @@ def stage(
     T is in the slot ``term``; negative if there is none to add.
     """
     total, d_total = products(
-        workspace, planes, base, side, left, right, first_row, first_column, DERIVATIVE,
-        SIDE, BLOCK, BLOCK_K, PLANES, BULK,
+        workspace, side, left, right, first_row, first_column, DERIVATIVE,
+        SIDE, BLOCK, BLOCK_K, PLANES,
     )  # fmt: skip
     line, on_diagonal = tl.arange(0, BLOCK), first_row == first_column
     rows, columns, whole = first_row + line, first_column + line, line[:, None] * BLOCK + line[None, :]

@@ -43,25 +43,16 @@ def trace_of(diagonal, D, shift):
 
 @triton.jit
 def load_planes(
-    workspace, planes, base, slot, first, start,
-    SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr, BULK: tl.constexpr,
+    workspace, slot, first, start,
+    SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr,
 ):  # fmt: skip
-    """The planes of BLOCK rows and BLOCK_K columns of a slot; with one plane the second is a copy that nobody reads.
-
-    In bulk the copying is left to the GPU's copy engine, which knows the workspace of all groups as one matrix.
-    """
-    row = slot * (PLANES * SIDE) + first
-    if BULK:
-        high = planes.load([base + row, start])
-        low = high
-        if PLANES == 2:
-            low = planes.load([base + row + SIDE, start])
-    else:
-        offsets = (row + tl.arange(0, BLOCK))[:, None] * SIDE + (start + tl.arange(0, BLOCK_K))[None, :]
-        high = tl.load(workspace + offsets)
-        low = high
-        if PLANES == 2:
-            low = tl.load(workspace + SIDE * SIDE + offsets)
+    """The planes of BLOCK rows and BLOCK_K columns of a slot; with one plane the second is a copy that nobody reads."""
+    rows = slot * (PLANES * SIDE) + first + tl.arange(0, BLOCK)
+    at = workspace + rows[:, None] * SIDE + (start + tl.arange(0, BLOCK_K))[None, :]
+    high = tl.load(at)
+    low = high
+    if PLANES == 2:
+        low = tl.load(at + SIDE * SIDE)
     return high, low
 
 

@@ -1,0 +1,506 @@
+"""The iteration of ``newton_schulz.py`` for Hopper GPUs, in Triton's lower-level language Gluon.
+
+The same program on the same slots, with four differences. One warp does nothing but fetch factors, in the order in
+which four others multiply them; those wait for data only, as the fetching warp waits for the group. A product need not
+end before the next one that adds to the same sum. A slot holds the tiles on and above the diagonal only: the others are
+fetched from their mirror images, and multiplied as they lie. And a group may carry several matrices in turn, so that
+it fetches for one of them while it waits for the others to store another.
+"""
+
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+
+from .borders import direction_of, leave_slope, leave_value, numbers, power_of_trace, trace_one
+from .newton_schulz import DIRECTION_NORM
+from .program import M, T
+from .stage import D_SLOT
+from .tiles import diagonal_places, tile_corner, trace_of
+
+_T: gl.constexpr = gl.constexpr(T)
+_M: gl.constexpr = gl.constexpr(M)
+# Four warps multiply. They load and store tiles with eight threads a row, and 16 bytes of a plane for each.
+WARPS = 4
+FETCHER_REGISTERS: gl.constexpr = gl.constexpr(24)
+_ROWS: gl.constexpr = gl.constexpr(gl.BlockedLayout([1, 8], [4, 8], [WARPS, 1], [1, 0]))
+_LINE: gl.constexpr = gl.constexpr(gl.BlockedLayout([1], [32], [WARPS], [0]))
+_SUM: gl.constexpr = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, 64, 16]))
+# Names that changed after Triton 3.6.
+_PUBLIC: gl.constexpr = gl.constexpr(hasattr(gl.shared_memory_descriptor, "reinterpret"))
+_copy = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+
+
+@gluon.jit
+def _order_copies():
+    """The copy engine sees what was stored before only after this fence, on both sides of a wait."""
+    gl.inline_asm_elementwise(
+        "fence.proxy.async.global; mov.u32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def _arrive(counter):
+    """Says that this block has come here; what it stored before is visible to those who wait."""
+    _order_copies()
+    tl.debug_barrier()
+    gl.atomic_add(counter, 1, sem="release")
+
+
+@gluon.jit
+def _wait(counter, target):
+    """Returns once the blocks of the group have arrived so many times."""
+    seen = gl.atomic_add(counter, 0, sem="acquire")
+    while seen < target:
+        seen = gl.atomic_add(counter, 0, sem="acquire")
+    tl.debug_barrier()
+
+
+@gluon.jit
+def _next(buffer, phase, DEPTH: gl.constexpr):
+    """The buffer after this one, and the parity with which it is waited for."""
+    end = buffer == DEPTH - 1
+    return gl.where(end, 0, buffer + 1), gl.where(end, phase ^ 1, phase)
+
+
+@gluon.jit
+def _across(tile, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr):
+    """The memory of BLOCK rows and BLOCK_K columns as one of BLOCK_K rows and BLOCK columns."""
+    layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_K, BLOCK], tile.dtype)
+    if _PUBLIC:
+        tile = tile.reinterpret(tile.dtype, [BLOCK_K, BLOCK], layout)
+    else:
+        tile = tile._reinterpret(tile.dtype, [BLOCK_K, BLOCK], layout)
+    return tile
+
+
+@gluon.jit
+def _fetch_planes(
+    straight, across, slot, first, start, ready, tiles, to,
+    SIDE: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, PLANES: gl.constexpr,
+):  # fmt: skip
+    """Begins to fetch BLOCK rows and BLOCK_K columns of a slot; left of the diagonal, what mirrors them."""
+    for plane in gl.static_range(PLANES):
+        top, tile = (slot * PLANES + plane) * SIDE, tiles.index(to + plane)
+        if start < first:
+            _copy(across, [top + start, first], ready, _across(tile, BLOCK, BLOCK_K))
+        else:
+            _copy(straight, [top + first, start], ready, tile)
+
+
+@gluon.jit
+def _fetch(
+    straight, across, slots, n_stages, batch, counters, tiles, ready, empty, group, rank, n_groups,
+    DERIVATIVE: gl.constexpr, SIDE: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, PLANES: gl.constexpr,
+    N_TILES: gl.constexpr, N_SLOTS: gl.constexpr, GROUP: gl.constexpr, CHAINS: gl.constexpr, DEPTH: gl.constexpr,
+):  # fmt: skip
+    """What the fetching warp does: fills the buffers with what :func:`_multiply` needs, in its order."""
+    FACTORS: gl.constexpr = 4 if DERIVATIVE else 2
+    arrivals, buffer, phase = 0, 0, 1
+    for first_image in range((group + n_groups - 2) % n_groups, batch, n_groups * CHAINS):
+        wait = 1
+        for index_of_stage in range(0, n_stages):
+            row = slots + 9 * index_of_stage
+            left, left_diagonal = gl.load(row), gl.load(row + 1)
+            right, right_diagonal, next_wait = gl.load(row + 2), gl.load(row + 3), gl.load(row + 7)
+            arrivals += GROUP * wait
+            for chain in range(0, CHAINS):
+                if first_image + chain * n_groups < batch:
+                    if wait != 0:
+                        _wait(counters + chain * n_groups, arrivals)
+                        _order_copies()
+                    base = (group + chain * n_groups) * N_SLOTS
+                    for tile in range(rank, N_TILES, GROUP):
+                        first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
+                        for start in range(0, SIDE, BLOCK_K):
+                            block = start // BLOCK * BLOCK
+                            left_here = base + gl.where(block == first_row, left_diagonal, left)
+                            right_here = base + gl.where(block == first_column, right_diagonal, right)
+                            mbarrier.wait(empty.index(buffer), phase)
+                            full, to = ready.index(buffer), buffer * (FACTORS * PLANES)
+                            mbarrier.expect(full, FACTORS * PLANES * BLOCK * BLOCK_K * 2)
+                            _fetch_planes(
+                                straight, across, right_here, first_column, start, full, tiles, to,
+                                SIDE, BLOCK, BLOCK_K, PLANES,
+                            )  # fmt: skip
+                            _fetch_planes(
+                                straight, across, left_here, first_row, start, full, tiles, to + PLANES,
+                                SIDE, BLOCK, BLOCK_K, PLANES,
+                            )  # fmt: skip
+                            if DERIVATIVE:
+                                _fetch_planes(
+                                    straight, across, base + right + D_SLOT, first_column, start, full, tiles,
+                                    to + 2 * PLANES, SIDE, BLOCK, BLOCK_K, PLANES,
+                                )  # fmt: skip
+                                _fetch_planes(
+                                    straight, across, base + left + D_SLOT, first_row, start, full, tiles,
+                                    to + 3 * PLANES, SIDE, BLOCK, BLOCK_K, PLANES,
+                                )  # fmt: skip
+                            buffer, phase = _next(buffer, phase, DEPTH)
+            wait = next_wait
+        arrivals += GROUP
+
+
+@gluon.jit
+def _left(tile, ACROSS: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr):
+    return _across(tile, BLOCK, BLOCK_K).permute((1, 0)) if ACROSS else tile
+
+
+@gluon.jit
+def _right(tile, ACROSS: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr):
+    return _across(tile, BLOCK, BLOCK_K) if ACROSS else tile.permute((1, 0))
+
+
+@gluon.jit
+def _in_flight(sums, N: gl.constexpr, DERIVATIVE: gl.constexpr, PLANES: gl.constexpr):
+    """The sums once at most N products are in flight; those that nothing is added to have no part in it."""
+    total, small, d_total, d_small = sums
+    if DERIVATIVE and PLANES == 2:
+        total, small, d_total, d_small = warpgroup_mma_wait(N, (total, small, d_total, d_small))
+    elif PLANES == 2:
+        total, small = warpgroup_mma_wait(N, (total, small))
+    elif DERIVATIVE:
+        total, d_total = warpgroup_mma_wait(N, (total, d_total))
+    else:
+        total = warpgroup_mma_wait(N, (total,))
+    return total, small, d_total, d_small
+
+
+@gluon.jit
+def _add_products(
+    total, small, d_total, d_small, tiles, ready, empty, buffer, phase, begin, end,
+    LEFT: gl.constexpr, RIGHT: gl.constexpr, DERIVATIVE: gl.constexpr,
+    BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, PLANES: gl.constexpr, DEPTH: gl.constexpr,
+):  # fmt: skip
+    """Adds the products over a range of the inner index, where factors to the LEFT or RIGHT lie across.
+
+    Each buffer is given back once the products of the next one have begun.
+    """
+    FACTORS: gl.constexpr = 4 if DERIVATIVE else 2
+    PRODUCTS: gl.constexpr = (3 if DERIVATIVE else 1) * (3 if PLANES == 2 else 1)
+    for start in range(begin, end, BLOCK_K):
+        mbarrier.wait(ready.index(buffer), phase)
+        first = buffer * (FACTORS * PLANES)
+        c = _right(tiles.index(first), RIGHT, BLOCK, BLOCK_K)
+        a = _left(tiles.index(first + PLANES), LEFT, BLOCK, BLOCK_K)
+        if PLANES == 2:
+            c_low = _right(tiles.index(first + 1), RIGHT, BLOCK, BLOCK_K)
+            a_low = _left(tiles.index(first + 3), LEFT, BLOCK, BLOCK_K)
+            small = warpgroup_mma(a_low, c, small, is_async=True)
+            small = warpgroup_mma(a, c_low, small, is_async=True)
+        total = warpgroup_mma(a, c, total, is_async=True)
+        if DERIVATIVE:
+            dc = _right(tiles.index(first + 2 * PLANES), RIGHT, BLOCK, BLOCK_K)
+            da = _left(tiles.index(first + 3 * PLANES), LEFT, BLOCK, BLOCK_K)
+            if PLANES == 2:
+                dc_low = _right(tiles.index(first + 5), RIGHT, BLOCK, BLOCK_K)
+                da_low = _left(tiles.index(first + 7), LEFT, BLOCK, BLOCK_K)
+                d_small = warpgroup_mma(da_low, c, d_small, is_async=True)
+                d_small = warpgroup_mma(da, c_low, d_small, is_async=True)
+                d_small = warpgroup_mma(a_low, dc, d_small, is_async=True)
+                d_small = warpgroup_mma(a, dc_low, d_small, is_async=True)
+            d_total = warpgroup_mma(da, c, d_total, is_async=True)
+            d_total = warpgroup_mma(a, dc, d_total, is_async=True)
+        total, small, d_total, d_small = _in_flight((total, small, d_total, d_small), PRODUCTS, DERIVATIVE, PLANES)
+        mbarrier.arrive(empty.index(gl.where(buffer == 0, DEPTH - 1, buffer - 1)), pred=start > 0)
+        buffer, phase = _next(buffer, phase, DEPTH)
+    return total, small, d_total, d_small, buffer, phase
+
+
+@gluon.jit
+def _products(
+    tiles, ready, empty, buffer, phase, first_row, first_column, DERIVATIVE: gl.constexpr,
+    SIDE: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, PLANES: gl.constexpr, DEPTH: gl.constexpr,
+):  # fmt: skip
+    """A tile of LC and, for derivatives, of dL·C + L·dC (else zero); and the next buffer and its parity."""
+    # Tensor cores cut off what is small against their sum: small products have sums of their own.
+    total = gl.zeros((BLOCK, BLOCK), gl.float32, _SUM)
+    small, d_total, d_small = total, total, total
+    total, small, d_total, d_small, buffer, phase = _add_products(
+        total, small, d_total, d_small, tiles, ready, empty, buffer, phase, 0, first_row,
+        True, True, DERIVATIVE, BLOCK, BLOCK_K, PLANES, DEPTH,
+    )  # fmt: skip
+    total, small, d_total, d_small, buffer, phase = _add_products(
+        total, small, d_total, d_small, tiles, ready, empty, buffer, phase, first_row, first_column,
+        False, True, DERIVATIVE, BLOCK, BLOCK_K, PLANES, DEPTH,
+    )  # fmt: skip
+    total, small, d_total, d_small, buffer, phase = _add_products(
+        total, small, d_total, d_small, tiles, ready, empty, buffer, phase, first_column, SIDE,
+        False, False, DERIVATIVE, BLOCK, BLOCK_K, PLANES, DEPTH,
+    )  # fmt: skip
+    total, small, d_total, d_small = _in_flight((total, small, d_total, d_small), 0, DERIVATIVE, PLANES)
+    mbarrier.arrive(empty.index(gl.where(buffer == 0, DEPTH - 1, buffer - 1)))
+    if PLANES == 2:
+        total += small
+        if DERIVATIVE:
+            d_total += d_small
+    return total, d_total, buffer, phase
+
+
+@gluon.jit
+def _places(STRIDE: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr):
+    """Offsets within a tile, and its lines and columns."""
+    lines = gl.arange(0, ROWS, gl.SliceLayout(1, _ROWS))
+    columns = gl.arange(0, COLUMNS, gl.SliceLayout(0, _ROWS))
+    return lines[:, None] * STRIDE + columns[None, :], lines, columns
+
+
+@gluon.jit
+def _load(slot, first_row, first_column, SIDE: gl.constexpr, BLOCK: gl.constexpr, PLANES: gl.constexpr):
+    """A tile of a slot in float32."""
+    at, _, _ = _places(SIDE, BLOCK, BLOCK)
+    plane = slot + first_row * SIDE + first_column + at
+    value = gl.load(plane).to(gl.float32)
+    if PLANES == 2:
+        value += gl.load(plane + SIDE * SIDE).to(gl.float32)
+    return value
+
+
+@gluon.jit
+def _store(slot, value, first_row, first_column, SIDE: gl.constexpr, BLOCK: gl.constexpr, PLANES: gl.constexpr):
+    """Splits a float32 tile into the planes of a slot."""
+    at, _, _ = _places(SIDE, BLOCK, BLOCK)
+    plane = slot + first_row * SIDE + first_column + at
+    high = value.to(slot.dtype.element_ty)
+    gl.store(plane, high)
+    if PLANES == 2:
+        gl.store(plane + SIDE * SIDE, (value - high.to(gl.float32)).to(slot.dtype.element_ty))
+
+
+@gluon.jit
+def _trace(source, D, shift, SIDE: gl.constexpr, BLOCK: gl.constexpr):
+    index = gl.arange(0, triton.next_power_of_2(SIDE), _LINE)
+    return trace_of(gl.load(source + diagonal_places(index, SIDE // BLOCK, BLOCK), mask=index < D, other=0.0), D, shift)
+
+
+@gluon.jit
+def _prepare(
+    space, source, cotangent, alive_parts, rate, trace, alive, scale, m_shift, d_scale,
+    first_row, first_column, D, shift,
+    DERIVATIVE: gl.constexpr, STEP: gl.constexpr, SIDE: gl.constexpr, BLOCK: gl.constexpr, PLANES: gl.constexpr,
+):  # fmt: skip
+    """As :func:`borders.prepare`."""
+    SIZE: gl.constexpr = PLANES * SIDE * SIDE
+    at, lines, columns = _places(BLOCK, BLOCK, BLOCK)
+    rows, columns = first_row + lines, first_column + columns
+    eye = rows[:, None] == columns[None, :]
+    t = scale * trace_one(gl.load(source + at), eye & (rows < D)[:, None], D, shift, trace, alive)
+    _store(space + _T * SIZE, t, first_row, first_column, SIDE, BLOCK, PLANES)
+    if first_row == first_column:
+        _store(space + _M * SIZE, t - gl.where(eye, m_shift, 0.0), first_row, first_column, SIDE, BLOCK, PLANES)
+    if DERIVATIVE:
+        dt = d_scale * direction_of(cotangent, alive_parts, at, rate, STEP)
+        _store(space + (_T + D_SLOT) * SIZE, dt, first_row, first_column, SIDE, BLOCK, PLANES)
+
+
+@gluon.jit
+def _finish(
+    total, d_total, space, result, into, into_diagonal, term, last, alpha, beta, gamma, shift, first_row, first_column,
+    DERIVATIVE: gl.constexpr, SIDE: gl.constexpr, BLOCK: gl.constexpr, PLANES: gl.constexpr,
+):  # fmt: skip
+    """As :func:`stage.stage`, after its products."""
+    SIZE: gl.constexpr = PLANES * SIDE * SIDE
+    at, lines, columns = _places(BLOCK, BLOCK, BLOCK)
+    eye = gl.where((first_row + lines)[:, None] == (first_column + columns)[None, :], 1.0, 0.0)
+    value = alpha * gl.convert_layout(total, _ROWS) + gamma * eye
+    if term >= 0:  # the block stored this tile itself
+        value += beta * _load(space + term * SIZE, first_row, first_column, SIDE, BLOCK, PLANES)
+    if last:
+        gl.store(result + at, value)
+    else:
+        _store(space + into * SIZE, value, first_row, first_column, SIDE, BLOCK, PLANES)
+        if first_row == first_column and into_diagonal >= 0:
+            slot = space + into_diagonal * SIZE
+            _store(slot, value - shift * eye, first_row, first_column, SIDE, BLOCK, PLANES)
+    if DERIVATIVE:
+        slope = alpha * gl.convert_layout(d_total, _ROWS)
+        if term >= 0:
+            slope += beta * _load(space + (term + D_SLOT) * SIZE, first_row, first_column, SIDE, BLOCK, PLANES)
+        if last:
+            gl.store(result + BLOCK * BLOCK + at, slope)
+        else:
+            _store(space + (into + D_SLOT) * SIZE, slope, first_row, first_column, SIDE, BLOCK, PLANES)
+
+
+@gluon.jit
+def _leave(
+    result, out, source, cotangent, sigma, alive_parts, d_sigma, rate, lam, trace, alive, back, from_norm,
+    first_row, first_column, D, shift,
+    POWER: gl.constexpr, DERIVATIVE: gl.constexpr, STEP: gl.constexpr, MOMENTS: gl.constexpr, BLOCK: gl.constexpr,
+    STRIP: gl.constexpr,
+):  # fmt: skip
+    """As :func:`borders.leave`."""
+    along = gl.zeros((STRIP, BLOCK), gl.float32, _ROWS)
+    square, d_rate, d_lam = along, along, along
+    for strip in range(0, BLOCK, STRIP):
+        at, lines, columns = _places(BLOCK, STRIP, BLOCK)
+        at += strip * BLOCK
+        rows, columns = first_row + strip + lines, first_column + columns
+        inside = (rows < D)[:, None] & (columns < D)[None, :]
+        value = gl.load(result + at)
+        if DERIVATIVE:
+            slope = gl.load(result + BLOCK * BLOCK + at) * from_norm
+            sums = leave_slope(
+                value, slope, out, source, cotangent, sigma, alive_parts, d_sigma, at,
+                (rows[:, None] == columns[None, :]) & inside, rate, lam, trace, alive, back, D, shift,
+                POWER, STEP, MOMENTS,
+            )  # fmt: skip
+            along, square = along + sums[0], square + sums[1]
+            if MOMENTS:
+                d_rate, d_lam = d_rate + sums[2], d_lam + sums[3]
+        else:
+            leave_value(back * value, out, source, sigma, alive_parts, at, rate, lam, inside, STEP)
+    return gl.sum(along), gl.sum(square), gl.sum(d_rate), gl.sum(d_lam)
+
+
+@gluon.jit
+def _multiply(
+    source, cotangent, norms, out, next_norms, sigma, alive_parts, rates, lams, d_sigma, moments, beta,
+    workspace, partials, counters, results, slots, weights, n_stages, batch, D, shift, scale, m_shift, derivative_scale,
+    tiles, ready, empty, group, rank, n_groups,
+    POWER: gl.constexpr, DERIVATIVE: gl.constexpr, STEP: gl.constexpr, MOMENTS: gl.constexpr,
+    SIDE: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, STRIP: gl.constexpr, PLANES: gl.constexpr,
+    N_TILES: gl.constexpr, N_SLOTS: gl.constexpr, GROUP: gl.constexpr, CHAINS: gl.constexpr, DEPTH: gl.constexpr,
+):  # fmt: skip
+    """What the other warps do: all but fetching factors. A chain of the group has its own slots and its own counter."""
+    N_BLOCKS: gl.constexpr = SIDE // BLOCK
+    TILE: gl.constexpr = BLOCK * BLOCK
+    SPACE: gl.constexpr = N_SLOTS * PLANES * SIDE * SIDE
+    arrivals, buffer, phase = 0, 0, 0
+    # The first blocks of a launch share multiprocessors while others are free: a last, small round goes past them.
+    for first_image in range((group + n_groups - 2) % n_groups, batch, n_groups * CHAINS):
+        for chain in range(0, CHAINS):
+            image = first_image + chain * n_groups
+            if image < batch:
+                first, counter = image.to(gl.int64) * (N_TILES * TILE), counters + chain * n_groups
+                trace, alive = _trace(source + first, D, shift, SIDE, BLOCK)
+                rate, lam, norm = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
+                to_norm = gl.where(norm > 0, DIRECTION_NORM / norm, 0.0)
+                if not DERIVATIVE:
+                    _wait(counter, arrivals)  # until nobody reads the slots of the matrix before
+                for tile in range(rank, N_TILES, GROUP):
+                    first_row, first_column, _ = tile_corner(tile, N_BLOCKS, BLOCK)
+                    at = first + tile * TILE
+                    _prepare(
+                        workspace + (group + chain * n_groups).to(gl.int64) * SPACE, source + at, cotangent + at,
+                        alive_parts + at, rate, trace, alive, scale, m_shift, to_norm * scale * derivative_scale,
+                        first_row, first_column, D, shift, DERIVATIVE, STEP, SIDE, BLOCK, PLANES,
+                    )  # fmt: skip
+                _arrive(counter)
+        arrivals += GROUP
+
+        for index_of_stage in range(0, n_stages):
+            row, weight = slots + 9 * index_of_stage, weights + 4 * index_of_stage
+            into, into_diagonal = gl.load(row + 4), gl.load(row + 5)
+            term, next_wait = gl.load(row + 6), gl.load(row + 7)
+            alpha, of_term = gl.load(weight), gl.load(weight + 1)
+            gamma, next_shift = gl.load(weight + 2), gl.load(weight + 3)
+            last = index_of_stage == n_stages - 1
+            for chain in range(0, CHAINS):
+                if first_image + chain * n_groups < batch:
+                    own = group + chain * n_groups
+                    for tile in range(rank, N_TILES, GROUP):
+                        first_row, first_column, _ = tile_corner(tile, N_BLOCKS, BLOCK)
+                        total, d_total, buffer, phase = _products(
+                            tiles, ready, empty, buffer, phase, first_row, first_column,
+                            DERIVATIVE, SIDE, BLOCK, BLOCK_K, PLANES, DEPTH,
+                        )  # fmt: skip
+                        _finish(
+                            total, d_total, workspace + own.to(gl.int64) * SPACE,
+                            results + (own * N_TILES + tile) * (2 * TILE), into, into_diagonal, term, last,
+                            alpha, of_term, gamma, next_shift, first_row, first_column,
+                            DERIVATIVE, SIDE, BLOCK, PLANES,
+                        )  # fmt: skip
+                    # After the last stage of a derivative, blocks arrive with their sums instead.
+                    if next_wait != 0 and not (last and DERIVATIVE):
+                        _arrive(counters + chain * n_groups)
+            arrivals += GROUP * next_wait
+
+        tl.debug_barrier()
+        for chain in range(0, CHAINS):
+            image, own = first_image + chain * n_groups, group + chain * n_groups
+            if image < batch:
+                first = image.to(gl.int64) * (N_TILES * TILE)
+                trace, alive = _trace(source + first, D, shift, SIDE, BLOCK)
+                rate, lam, norm = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
+                for tile in range(rank, N_TILES, GROUP):
+                    first_row, first_column, on_diagonal = tile_corner(tile, N_BLOCKS, BLOCK)
+                    at = first + tile * TILE
+                    along, square, d_rate, d_lam = _leave(
+                        results + (own * N_TILES + tile) * (2 * TILE), out + at, source + at, cotangent + at,
+                        sigma + at, alive_parts + at, d_sigma + at, rate, lam, trace, alive,
+                        power_of_trace(trace, POWER), norm / (DIRECTION_NORM * derivative_scale),
+                        first_row, first_column, D, shift, POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
+                    )  # fmt: skip
+                    if DERIVATIVE:
+                        twice, partial = gl.where(on_diagonal, 1.0, 2.0), partials + own * (2 * N_TILES) + tile
+                        gl.store(partial, twice * along)
+                        gl.store(partial + N_TILES, twice * square)
+                        if MOMENTS:
+                            spot = moments + (image.to(gl.int64) * N_TILES + tile) * 2
+                            gl.store(spot, twice * d_rate)
+                            gl.store(spot + 1, twice * d_lam)
+                if DERIVATIVE:
+                    _arrive(counters + chain * n_groups)
+
+        if DERIVATIVE:
+            for chain in range(0, CHAINS):
+                image = first_image + chain * n_groups
+                if image < batch:
+                    first = image.to(gl.int64) * (N_TILES * TILE)
+                    trace, alive = _trace(source + first, D, shift, SIDE, BLOCK)
+                    _wait(counters + chain * n_groups, arrivals)
+                    every = gl.arange(0, triton.next_power_of_2(N_TILES), _LINE)
+                    partial = partials + (group + chain * n_groups) * (2 * N_TILES) + every
+                    along = gl.sum(gl.load(partial, mask=every < N_TILES, other=0.0, cache_modifier=".cg"))
+                    square = gl.sum(gl.load(partial + N_TILES, mask=every < N_TILES, other=0.0, cache_modifier=".cg"))
+                    change = alive * along * power_of_trace(trace, POWER) / trace
+                    if rank == 0:
+                        gl.store(next_norms + image, gl.sqrt(square) + gl.abs(change) * gl.sqrt(D * 1.0))
+                    for tile in range(rank, N_TILES, GROUP):
+                        first_row, _, on_diagonal = tile_corner(tile, N_BLOCKS, BLOCK)
+                        if on_diagonal:
+                            line = gl.arange(0, BLOCK, _LINE)
+                            spots = out + first + tile * TILE + line * (BLOCK + 1)
+                            gl.store(spots, gl.load(spots) + change, mask=line < D - first_row)
+
+
+@gluon.jit(
+    do_not_specialize=["n_stages", "batch", "D"],
+    do_not_specialize_on_alignment=["norms", "next_norms", "rates", "lams", "moments"],
+)
+def iterate(
+    source, cotangent, norms, out, next_norms, sigma, alive_parts, rates, lams, d_sigma, moments, beta,
+    workspace, straight, across,  # slots of each chain; descriptors of all of them as one matrix
+    partials, counters, results, slots, weights, n_stages, batch, D, shift, scale, m_shift, derivative_scale,
+    POWER: gl.constexpr, DERIVATIVE: gl.constexpr, STEP: gl.constexpr, MOMENTS: gl.constexpr,
+    SIDE: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, STRIP: gl.constexpr, PLANES: gl.constexpr,
+    N_TILES: gl.constexpr, N_SLOTS: gl.constexpr, GROUP: gl.constexpr, CHAINS: gl.constexpr, DEPTH: gl.constexpr,
+):  # fmt: skip
+    """As :func:`newton_schulz.iterate`; chain c of a group begins with the image c·n_groups further on."""
+    group, rank = gl.program_id(0) // GROUP, gl.program_id(0) % GROUP
+    n_groups = gl.num_programs(0) // GROUP
+    counters += group
+    N_BUFFERS: gl.constexpr = DEPTH * (4 if DERIVATIVE else 2) * PLANES
+    tiles = gl.allocate_shared_memory(straight.dtype, [N_BUFFERS, BLOCK, BLOCK_K], straight.layout)
+    ready = gl.allocate_shared_memory(gl.int64, [DEPTH, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [DEPTH, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(DEPTH):
+        mbarrier.init(ready.index(i), count=1)
+        mbarrier.init(empty.index(i), count=1)
+    gl.warp_specialize(
+        [
+            (_multiply, (
+                source, cotangent, norms, out, next_norms, sigma, alive_parts, rates, lams, d_sigma, moments, beta,
+                workspace, partials, counters, results, slots, weights, n_stages, batch, D, shift, scale, m_shift,
+                derivative_scale, tiles, ready, empty, group, rank, n_groups, POWER, DERIVATIVE, STEP, MOMENTS,
+                SIDE, BLOCK, BLOCK_K, STRIP, PLANES, N_TILES, N_SLOTS, GROUP, CHAINS, DEPTH,
+            )),
+            (_fetch, (
+                straight, across, slots, n_stages, batch, counters, tiles, ready, empty, group, rank, n_groups,
+                DERIVATIVE, SIDE, BLOCK, BLOCK_K, PLANES, N_TILES, N_SLOTS, GROUP, CHAINS, DEPTH,
+            )),
+        ],
+        [1], [FETCHER_REGISTERS],
+    )  # fmt: skip
