@@ -280,8 +280,10 @@ def fake_gpu(monkeypatch):
         )  # fmt: skip
         monkeypatch.setattr(launch, "INTERPRETED", False)
         monkeypatch.setattr(newton_schulz, "iterate", portable)
-        monkeypatch.setattr(launch, "hopper", for_hopper and SimpleNamespace(iterate=for_hopper))
-        monkeypatch.setattr(launch, "_descriptors", lambda workspace, options, wanted: [0, 0] if wanted else [])
+        for_hopper = for_hopper and SimpleNamespace(
+            iterate=for_hopper, describer=lambda *args: lambda workspace: (0, 0)
+        )
+        monkeypatch.setattr(launch, "hopper", for_hopper)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
         launch.plan.cache_clear()
         launch.has_hopper_kernel.cache_clear()

@@ -7,11 +7,16 @@ fetched from their mirror images, and multiplied as they lie. And a group may ca
 it fetches for one of them while it waits for the others to store another.
 """
 
+from collections.abc import Callable
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .borders import direction_of, leave_slope, leave_value, numbers, power_of_trace, trace_one
 from .newton_schulz import DIRECTION_NORM
@@ -504,3 +509,13 @@ def iterate(
         ],
         [1], [FETCHER_REGISTERS],
     )  # fmt: skip
+
+
+def describer(side: int, block: int, block_k: int, dtype: torch.dtype) -> Callable[[Tensor], list[TensorDescriptor]]:
+    """Describes a workspace to the GPU's copy engine, as one matrix: its tiles as they lie, and across."""
+    number = gl.float16 if dtype == torch.float16 else gl.bfloat16
+    sides = [[block, block_k], [block_k, block]]
+    layouts = [(tile, gl.NVMMASharedLayout.get_default_for(tile, number)) for tile in sides]
+    return lambda workspace: [
+        TensorDescriptor.from_tensor(workspace.view(-1, side), tile, layout) for tile, layout in layouts
+    ]

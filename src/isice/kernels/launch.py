@@ -3,6 +3,7 @@
 import functools
 import os
 import warnings
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -53,9 +54,9 @@ def shape_of(D: int, planes: int, derivative: bool, for_hopper: bool) -> Shape:
     if not for_hopper:
         block_k = 32 if derivative and planes == 2 else 64
         return Shape(min(block_k, block_of(D)), 3 if not derivative or planes == 2 else 2)
-    if derivative and planes == 2:
-        return Shape(32, 3, 32, 128, chains=1)
-    return Shape(64, 3, 32, 128, chains=1 if derivative else 2)
+    if derivative and planes == 2:  # whose slots would not fit into the second cache level twice
+        return Shape(32, 3, registers=128, chains=1)
+    return Shape(64, 3 if derivative or planes == 2 else 4, registers=128, chains=2)
 
 
 def blocks_per_matrix(n_tiles: int, at_once: int) -> int:
@@ -97,15 +98,18 @@ class Plan(NamedTuple):
     group: int  # blocks that share a matrix
     resident: int  # groups that the GPU holds at once
     chains: int  # matrices that a group carries in turn
+    describe: Callable[[Tensor], Sequence[Any]]  # what the kernel needs to know of the workspace
 
 
-def _resident_blocks(kernel: Any, call: Call, dtype: torch.dtype, options: dict[str, Any]) -> int:
+def _resident_blocks(
+    kernel: Any, call: Call, dtype: torch.dtype, options: dict[str, Any], describe: Callable[[Tensor], Sequence[Any]]
+) -> int:
     """How many blocks the GPU holds at once; compiles the kernel where that has not been done."""
     single, whole = torch.float32, torch.int32
     matrices = (single,) * 6 + (torch.int8 if call.step else single,) + (single,) * 4
     workspace = torch.empty(options["SIDE"], options["SIDE"], dtype=dtype, device=call.device)
-    of_groups = (dtype, *_descriptors(workspace, options, call.for_hopper), single, whole, single)
-    numbers = (whole, single, 1, 256, 8, *([] if call.for_hopper else [64]), 0.0, 1.0, 1.0, 1.0)
+    of_groups = (dtype, *describe(workspace), single, whole, single)
+    numbers = (whole, single, 1, 256, 8, 0.0, 1.0, 1.0, 1.0)
     compiled = kernel.warmup(*matrices, 1.0, *of_groups, *numbers, grid=(1,), **options)
     compiled._init_handles()
     properties, threads = torch.cuda.get_device_properties(call.device), 32 * compiled.metadata.num_warps
@@ -124,21 +128,6 @@ def _n_planes(n_iter: int, precision: str) -> int:
 def has_hopper_kernel(device: torch.device) -> bool:
     """Whether the kernel for Hopper GPUs runs on this one."""
     return hopper is not None and not INTERPRETED and torch.cuda.get_device_properties(device).major == 9
-
-
-def _descriptors(workspace: Tensor, options: dict[str, Any], for_hopper: bool) -> list[Any]:
-    """What the GPU's copy engine needs to know of the slots: tiles as they lie, and across."""
-    if not for_hopper:
-        return []
-    from triton.experimental.gluon.language import NVMMASharedLayout, bfloat16, float16
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
-    matrix, number = workspace.view(-1, options["SIDE"]), float16 if workspace.dtype == torch.float16 else bfloat16
-    sides = options["BLOCK"], options["BLOCK_K"]
-    return [
-        TensorDescriptor.from_tensor(matrix, list(block), NVMMASharedLayout.get_default_for(list(block), number))
-        for block in (sides, sides[::-1])
-    ]
 
 
 @functools.lru_cache(maxsize=256)
@@ -169,19 +158,21 @@ def _plan(call: Call) -> Plan:
         "STRIP": min(block, sizes.strip), "PLANES": planes, "N_TILES": n_tiles, "N_SLOTS": n_slots,
         "GROUP": group, "num_warps": 4, "maxnreg": sizes.registers, "launch_cooperative_grid": not INTERPRETED,
     }  # fmt: skip
-    if call.for_hopper:
-        assert hopper is not None
-        kernel = hopper.iterate
+    kernel: Any
+    describe: Callable[[Tensor], Sequence[Any]]
+    if call.for_hopper and hopper is not None:
+        kernel, describe = hopper.iterate, hopper.describer(side, block, sizes.block_k, steps.dtype)
         options |= {"CHAINS": sizes.chains, "DEPTH": sizes.depth}
     else:
-        kernel = newton_schulz.iterate
+        kernel, describe = newton_schulz.iterate, lambda workspace: (side,)
         options["num_stages"] = sizes.depth
     resident = 2
     if not INTERPRETED:
-        blocks = _resident_blocks(kernel, call, steps.dtype, options)
+        blocks = _resident_blocks(kernel, call, steps.dtype, options, describe)
         group = options["GROUP"] = blocks_per_matrix(n_tiles, blocks)
         resident = blocks // group
-    return Plan(kernel, steps, options, side, n_tiles, n_slots, planes, group, resident, max(1, sizes.chains))
+    chains = max(1, sizes.chains)
+    return Plan(kernel, steps, options, side, n_tiles, n_slots, planes, group, resident, chains, describe)
 
 
 def run(
@@ -233,14 +224,14 @@ def run(
     # The last round may be small: then its blocks have the GPU to themselves.
     groups, n_tiles, side, tile = min(batch, fixed.resident), fixed.n_tiles, fixed.side, fixed.options["BLOCK"] ** 2
     chains = min(batch, groups * fixed.chains)
-    steps, options, for_hopper = fixed.program, fixed.options, "CHAINS" in fixed.options
+    steps = fixed.program
     workspace = torch.empty((chains, fixed.n_slots, fixed.planes, side, side), dtype=steps.dtype, device=device)
     partials, results = source.new_empty((chains, 2, n_tiles)), source.new_empty((chains, n_tiles, 2, tile))
     fixed.kernel[(groups * fixed.group,)](
         source, source if cotangent is None else cotangent, norms, out, next_norms, *of_step,
-        workspace, *_descriptors(workspace, options, for_hopper), partials,
+        workspace, *fixed.describe(workspace), partials,
         torch.zeros(chains, dtype=torch.int32, device=device) if counters is None else counters, results,
-        steps.slots, steps.weights, len(steps.slots), batch, D, *([] if for_hopper else [side]), shift, steps.scale,
-        steps.shift, steps.derivative_scale, **options,
+        steps.slots, steps.weights, len(steps.slots), batch, D, shift, steps.scale, steps.shift,
+        steps.derivative_scale, **fixed.options,
     )  # fmt: skip
     return out, next_norms

@@ -43,10 +43,10 @@ def _wait(counter, target, GROUP: tl.constexpr):
 def iterate(
     source, cotangent, norms, out, next_norms,  # tiled matrices, and bounds on the norms (B,) of cotangents
     sigma, alive_parts, rates, lams, d_sigma, moments, beta,  # a step of iSICE: tiled; values (B,); sums (B, tiles, 2)
-    workspace,  # slots of each group
+    workspace, side,  # slots of each group, and the side of their matrices
     partials, counters, results,  # of each group: two sums for each tile, arrivals, tiles of the result
     slots, weights, n_stages,  # the program
-    batch, D, side, shift, scale, m_shift, derivative_scale,
+    batch, D, shift, scale, m_shift, derivative_scale,
     POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr,
     SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, STRIP: tl.constexpr, PLANES: tl.constexpr,
     N_TILES: tl.constexpr, N_SLOTS: tl.constexpr, GROUP: tl.constexpr,
