@@ -16,7 +16,7 @@ from isice.kernels import ends, hopper, launch
 from isice.kernels.newton_schulz import iterate
 
 DTYPES = {"alive_parts": "*i8", "workspace": "*fp16", "counters": "*i32", "slots": "*i32"}
-DTYPES |= dict.fromkeys(("n_stages", "batch", "D", "side", "n_sums"), "i32")
+DTYPES |= dict.fromkeys(("n_stages", "batch", "D", "side", "left", "n_sums"), "i32")
 DTYPES |= dict.fromkeys(("beta", "shift", "scale", "m_shift", "derivative_scale", "power"), "fp32")
 UNALIGNED = ("norms", "next_norms", "rates", "lams", "moments")
 

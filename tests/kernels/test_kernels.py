@@ -104,7 +104,7 @@ def test_the_portable_kernel(size, precision, portable):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", TOLERANCE)
-@pytest.mark.parametrize(("size", "batch"), [(100, 300), (256, 61), (512, 17), (1000, 9)])
+@pytest.mark.parametrize(("size", "batch"), [(100, 300), (256, 79), (512, 22), (1000, 9)])
 def test_more_matrices_than_are_in_work_at_once(size, batch, precision):
     cov, grad = covariances(2, size, 400), noise(2, size, size)
     expected, d_expected = reference(cov, grad, 5, "inverse", False)
@@ -252,6 +252,8 @@ def assert_but_for_a_kink(errors, tolerance=TOLERANCE["accurate"]):
 class FakeKernel:
     """Stands for the compiled kernel of a GPU: 255 registers a thread, 96 KiB a block; or 128 of twice the threads."""
 
+    arg_names = ("GROUP",)
+
     def __init__(self, n_arguments, registers=255, warps=4, error=None):
         self.launches, self.n_arguments, self.n_regs, self.error = [], n_arguments, registers, error
         self.metadata = SimpleNamespace(shared=96 * 1024, num_warps=warps)
@@ -260,13 +262,14 @@ class FakeKernel:
         if self.error:
             raise self.error
         assert len(args) == self.n_arguments
+        assert options["launch_cooperative_grid"]
         return self
 
     def _init_handles(self):
         pass
 
     def __getitem__(self, grid):
-        return lambda *args, **options: self.launches.append((grid, len(args), options))
+        return lambda *args: self.launches.append((grid, args))
 
 
 @pytest.fixture
@@ -281,7 +284,7 @@ def fake_gpu(monkeypatch):
         monkeypatch.setattr(launch, "INTERPRETED", False)
         monkeypatch.setattr(newton_schulz, "iterate", portable)
         for_hopper = for_hopper and SimpleNamespace(
-            iterate=for_hopper, describer=lambda *args: lambda workspace: (0, 0)
+            iterate=for_hopper, describer=lambda *args: lambda workspace, left: (0, 0, left)
         )
         monkeypatch.setattr(launch, "hopper", for_hopper)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
@@ -304,11 +307,20 @@ def test_blocks_take_several_tiles_where_many_would_have_none():
     assert launch.blocks_per_matrix(136, 10) == 10
 
 
+def test_blocks_beside_the_groups_carry_what_they_can_in_time():
+    assert launch.left_over(64, 7, 36, 36, 12) == 1  # three tiles a block, so three rounds of nine
+    assert launch.left_over(65, 7, 36, 36, 12) == 2
+    assert launch.left_over(67, 7, 36, 36, 12) == 0  # would take twelve
+    assert launch.left_over(63, 7, 36, 36, 12) == 0
+    assert launch.left_over(64, 7, 36, 36, 0) == 0
+
+
 @pytest.mark.parametrize(
     ("processors", "size", "batch", "grid", "group"),
     [
         (132, 256, 128, 260, 10),
         (132, 256, 64, 260, 10),
+        (132, 512, 64, 264, 36),
         (132, 1024, 4, 204, 68),
         (28, 1024, 4, 46, 46),
         (4, 1024, 4, 8, 8),
@@ -316,18 +328,17 @@ def test_blocks_take_several_tiles_where_many_would_have_none():
     ],
 )
 def test_all_blocks_of_a_launch_are_on_the_gpu_at_once(fake_gpu, processors, size, batch, grid, group):
-    portable, for_hopper = FakeKernel(26), FakeKernel(27, registers=128, warps=8)
+    portable, for_hopper = FakeKernel(26), FakeKernel(28, registers=128, warps=8)
     fake_gpu(processors, portable, for_hopper)
     launched(size, batch)
     kernel, unused = (for_hopper, portable) if size > 64 else (portable, for_hopper)
-    ((found, count, options),) = kernel.launches
+    ((found, args),) = kernel.launches
     assert not unused.launches
-    assert (found, count, options["GROUP"]) == ((grid,), kernel.n_arguments, group)
+    assert (found, len(args), args[-1]) == ((grid, 1, 1), kernel.n_arguments + 1, group)
     assert found[0] <= 2 * processors  # there is room for two blocks
-    assert options["launch_cooperative_grid"]
 
 
-@pytest.mark.parametrize(("major", "for_hopper"), [(8, FakeKernel(27)), (9, None), (10, FakeKernel(27))])
+@pytest.mark.parametrize(("major", "for_hopper"), [(8, FakeKernel(28)), (9, None), (10, FakeKernel(28))])
 def test_the_portable_kernel_is_used_where_the_other_is_not(fake_gpu, major, for_hopper):
     portable = FakeKernel(26)
     fake_gpu(132, portable, for_hopper, major)
@@ -337,7 +348,7 @@ def test_the_portable_kernel_is_used_where_the_other_is_not(fake_gpu, major, for
 
 def test_a_kernel_that_does_not_compile_is_replaced_with_a_warning(fake_gpu):
     portable = FakeKernel(26)
-    fake_gpu(132, portable, FakeKernel(27, error=CompilationError("code", None, "no such name")))
+    fake_gpu(132, portable, FakeKernel(28, error=CompilationError("code", None, "no such name")))
     with pytest.warns(UserWarning, match="does not compile with Triton"):
         launched(256, 8)
     launched(256, 8)

@@ -8,6 +8,7 @@ it fetches for one of them while it waits for the others to store another.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import triton
@@ -96,27 +97,27 @@ def _fetch_planes(
 
 @gluon.jit
 def _fetch(
-    straight, across, slots, n_stages, batch, counters, tiles, ready, empty, group, rank, n_groups,
+    straight, across, slots, n_stages, counters, tiles, ready, empty, own, rank, size, begin, end, stride,
     DERIVATIVE: gl.constexpr, SIDE: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, PLANES: gl.constexpr,
-    N_TILES: gl.constexpr, N_SLOTS: gl.constexpr, GROUP: gl.constexpr, CHAINS: gl.constexpr, DEPTH: gl.constexpr,
+    N_TILES: gl.constexpr, N_SLOTS: gl.constexpr, CHAINS: gl.constexpr, DEPTH: gl.constexpr,
 ):  # fmt: skip
     """What the fetching warp does: fills the buffers with what :func:`_multiply` needs, in its order."""
     FACTORS: gl.constexpr = 4 if DERIVATIVE else 2
     arrivals, buffer, phase = 0, 0, 1
-    for first_image in range((group + n_groups - 2) % n_groups, batch, n_groups * CHAINS):
+    for first_image in range(begin, end, stride * CHAINS):
         wait = 1
         for index_of_stage in range(0, n_stages):
             row = slots + 9 * index_of_stage
             left, left_diagonal = gl.load(row), gl.load(row + 1)
             right, right_diagonal, next_wait = gl.load(row + 2), gl.load(row + 3), gl.load(row + 7)
-            arrivals += GROUP * wait
+            arrivals += size * wait
             for chain in range(0, CHAINS):
-                if first_image + chain * n_groups < batch:
+                if first_image + chain * stride < end:
                     if wait != 0:
-                        _wait(counters + chain * n_groups, arrivals)
+                        _wait(counters + own + chain * stride, arrivals)
                         _order_copies()
-                    base = (group + chain * n_groups) * N_SLOTS
-                    for tile in range(rank, N_TILES, GROUP):
+                    base = (own + chain * stride) * N_SLOTS
+                    for tile in range(rank, N_TILES, size):
                         first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
                         for start in range(0, SIDE, BLOCK_K):
                             block = start // BLOCK * BLOCK
@@ -144,7 +145,7 @@ def _fetch(
                                 )  # fmt: skip
                             buffer, phase = _next(buffer, phase, DEPTH)
             wait = next_wait
-        arrivals += GROUP
+        arrivals += size
 
 
 @gluon.jit
@@ -362,38 +363,37 @@ def _leave(
 @gluon.jit
 def _multiply(
     source, cotangent, norms, out, next_norms, sigma, alive_parts, rates, lams, d_sigma, moments, beta,
-    workspace, partials, counters, results, slots, weights, n_stages, batch, D, shift, scale, m_shift, derivative_scale,
-    tiles, ready, empty, group, rank, n_groups,
+    workspace, partials, counters, results, slots, weights, n_stages, D, shift, scale, m_shift, derivative_scale,
+    tiles, ready, empty, own, rank, size, begin, end, stride,
     POWER: gl.constexpr, DERIVATIVE: gl.constexpr, STEP: gl.constexpr, MOMENTS: gl.constexpr,
     SIDE: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, STRIP: gl.constexpr, PLANES: gl.constexpr,
-    N_TILES: gl.constexpr, N_SLOTS: gl.constexpr, GROUP: gl.constexpr, CHAINS: gl.constexpr, DEPTH: gl.constexpr,
+    N_TILES: gl.constexpr, N_SLOTS: gl.constexpr, CHAINS: gl.constexpr, DEPTH: gl.constexpr,
 ):  # fmt: skip
     """What the other warps do: all but fetching factors. A chain of the group has its own slots and its own counter."""
     N_BLOCKS: gl.constexpr = SIDE // BLOCK
     TILE: gl.constexpr = BLOCK * BLOCK
     SPACE: gl.constexpr = N_SLOTS * PLANES * SIDE * SIDE
     arrivals, buffer, phase = 0, 0, 0
-    # The first blocks of a launch share multiprocessors while others are free: a last, small round goes past them.
-    for first_image in range((group + n_groups - 2) % n_groups, batch, n_groups * CHAINS):
+    for first_image in range(begin, end, stride * CHAINS):
         for chain in range(0, CHAINS):
-            image = first_image + chain * n_groups
-            if image < batch:
-                first, counter = image.to(gl.int64) * (N_TILES * TILE), counters + chain * n_groups
+            image, place = first_image + chain * stride, own + chain * stride
+            if image < end:
+                first, counter = image.to(gl.int64) * (N_TILES * TILE), counters + place
                 trace, alive = _trace(source + first, D, shift, SIDE, BLOCK)
                 rate, lam, norm = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
                 to_norm = gl.where(norm > 0, DIRECTION_NORM / norm, 0.0)
                 if not DERIVATIVE:
                     _wait(counter, arrivals)  # until nobody reads the slots of the matrix before
-                for tile in range(rank, N_TILES, GROUP):
+                for tile in range(rank, N_TILES, size):
                     first_row, first_column, _ = tile_corner(tile, N_BLOCKS, BLOCK)
                     at = first + tile * TILE
                     _prepare(
-                        workspace + (group + chain * n_groups).to(gl.int64) * SPACE, source + at, cotangent + at,
+                        workspace + place.to(gl.int64) * SPACE, source + at, cotangent + at,
                         alive_parts + at, rate, trace, alive, scale, m_shift, to_norm * scale * derivative_scale,
                         first_row, first_column, D, shift, DERIVATIVE, STEP, SIDE, BLOCK, PLANES,
                     )  # fmt: skip
                 _arrive(counter)
-        arrivals += GROUP
+        arrivals += size
 
         for index_of_stage in range(0, n_stages):
             row, weight = slots + 9 * index_of_stage, weights + 4 * index_of_stage
@@ -403,43 +403,43 @@ def _multiply(
             gamma, next_shift = gl.load(weight + 2), gl.load(weight + 3)
             last = index_of_stage == n_stages - 1
             for chain in range(0, CHAINS):
-                if first_image + chain * n_groups < batch:
-                    own = group + chain * n_groups
-                    for tile in range(rank, N_TILES, GROUP):
+                if first_image + chain * stride < end:
+                    place = own + chain * stride
+                    for tile in range(rank, N_TILES, size):
                         first_row, first_column, _ = tile_corner(tile, N_BLOCKS, BLOCK)
                         total, d_total, buffer, phase = _products(
                             tiles, ready, empty, buffer, phase, first_row, first_column,
                             DERIVATIVE, SIDE, BLOCK, BLOCK_K, PLANES, DEPTH,
                         )  # fmt: skip
                         _finish(
-                            total, d_total, workspace + own.to(gl.int64) * SPACE,
-                            results + (own * N_TILES + tile) * (2 * TILE), into, into_diagonal, term, last,
+                            total, d_total, workspace + place.to(gl.int64) * SPACE,
+                            results + (place * N_TILES + tile) * (2 * TILE), into, into_diagonal, term, last,
                             alpha, of_term, gamma, next_shift, first_row, first_column,
                             DERIVATIVE, SIDE, BLOCK, PLANES,
                         )  # fmt: skip
                     # After the last stage of a derivative, blocks arrive with their sums instead.
                     if next_wait != 0 and not (last and DERIVATIVE):
-                        _arrive(counters + chain * n_groups)
-            arrivals += GROUP * next_wait
+                        _arrive(counters + place)
+            arrivals += size * next_wait
 
         tl.debug_barrier()
         for chain in range(0, CHAINS):
-            image, own = first_image + chain * n_groups, group + chain * n_groups
-            if image < batch:
+            image, place = first_image + chain * stride, own + chain * stride
+            if image < end:
                 first = image.to(gl.int64) * (N_TILES * TILE)
                 trace, alive = _trace(source + first, D, shift, SIDE, BLOCK)
                 rate, lam, norm = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
-                for tile in range(rank, N_TILES, GROUP):
+                for tile in range(rank, N_TILES, size):
                     first_row, first_column, on_diagonal = tile_corner(tile, N_BLOCKS, BLOCK)
                     at = first + tile * TILE
                     along, square, d_rate, d_lam = _leave(
-                        results + (own * N_TILES + tile) * (2 * TILE), out + at, source + at, cotangent + at,
+                        results + (place * N_TILES + tile) * (2 * TILE), out + at, source + at, cotangent + at,
                         sigma + at, alive_parts + at, d_sigma + at, rate, lam, trace, alive,
                         power_of_trace(trace, POWER), norm / (DIRECTION_NORM * derivative_scale),
                         first_row, first_column, D, shift, POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
                     )  # fmt: skip
                     if DERIVATIVE:
-                        twice, partial = gl.where(on_diagonal, 1.0, 2.0), partials + own * (2 * N_TILES) + tile
+                        twice, partial = gl.where(on_diagonal, 1.0, 2.0), partials + place * (2 * N_TILES) + tile
                         gl.store(partial, twice * along)
                         gl.store(partial + N_TILES, twice * square)
                         if MOMENTS:
@@ -447,23 +447,23 @@ def _multiply(
                             gl.store(spot, twice * d_rate)
                             gl.store(spot + 1, twice * d_lam)
                 if DERIVATIVE:
-                    _arrive(counters + chain * n_groups)
+                    _arrive(counters + place)
 
         if DERIVATIVE:
             for chain in range(0, CHAINS):
-                image = first_image + chain * n_groups
-                if image < batch:
+                image, place = first_image + chain * stride, own + chain * stride
+                if image < end:
                     first = image.to(gl.int64) * (N_TILES * TILE)
                     trace, alive = _trace(source + first, D, shift, SIDE, BLOCK)
-                    _wait(counters + chain * n_groups, arrivals)
+                    _wait(counters + place, arrivals)
                     every = gl.arange(0, triton.next_power_of_2(N_TILES), _LINE)
-                    partial = partials + (group + chain * n_groups) * (2 * N_TILES) + every
+                    partial = partials + place * (2 * N_TILES) + every
                     along = gl.sum(gl.load(partial, mask=every < N_TILES, other=0.0, cache_modifier=".cg"))
                     square = gl.sum(gl.load(partial + N_TILES, mask=every < N_TILES, other=0.0, cache_modifier=".cg"))
                     change = alive * along * power_of_trace(trace, POWER) / trace
                     if rank == 0:
                         gl.store(next_norms + image, gl.sqrt(square) + gl.abs(change) * gl.sqrt(D * 1.0))
-                    for tile in range(rank, N_TILES, GROUP):
+                    for tile in range(rank, N_TILES, size):
                         first_row, _, on_diagonal = tile_corner(tile, N_BLOCKS, BLOCK)
                         if on_diagonal:
                             line = gl.arange(0, BLOCK, _LINE)
@@ -472,21 +472,29 @@ def _multiply(
 
 
 @gluon.jit(
-    do_not_specialize=["n_stages", "batch", "D"],
-    do_not_specialize_on_alignment=["norms", "next_norms", "rates", "lams", "moments"],
+    do_not_specialize=["n_stages", "batch", "left", "D"],
+    do_not_specialize_on_alignment=["norms", "next_norms", "rates", "lams", "moments", "counters"],
 )
 def iterate(
     source, cotangent, norms, out, next_norms, sigma, alive_parts, rates, lams, d_sigma, moments, beta,
-    workspace, straight, across,  # slots of each chain; descriptors of all of them as one matrix
+    workspace, straight, across, left,  # slots of each chain; descriptors of all of them as one matrix
     partials, counters, results, slots, weights, n_stages, batch, D, shift, scale, m_shift, derivative_scale,
     POWER: gl.constexpr, DERIVATIVE: gl.constexpr, STEP: gl.constexpr, MOMENTS: gl.constexpr,
     SIDE: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, STRIP: gl.constexpr, PLANES: gl.constexpr,
     N_TILES: gl.constexpr, N_SLOTS: gl.constexpr, GROUP: gl.constexpr, CHAINS: gl.constexpr, DEPTH: gl.constexpr,
 ):  # fmt: skip
-    """As :func:`newton_schulz.iterate`; chain c of a group begins with the image c·n_groups further on."""
-    group, rank = gl.program_id(0) // GROUP, gl.program_id(0) % GROUP
-    n_groups = gl.num_programs(0) // GROUP
-    counters += group
+    """As :func:`newton_schulz.iterate`; a group carries several matrices in turn, each of these chains in its place.
+
+    ``left`` matrices more than ``batch`` are carried by the blocks that are too few for another group, slowly.
+    """
+    group, rank, n_groups = gl.program_id(0) // GROUP, gl.program_id(0) % GROUP, gl.num_programs(0) // GROUP
+    too_few = group == n_groups
+    own = gl.where(too_few, gl.minimum(batch, n_groups * CHAINS), group)
+    size = gl.where(too_few, gl.num_programs(0) % GROUP, GROUP)
+    stride = gl.where(too_few, 1, n_groups)
+    # The first blocks of a launch share multiprocessors while others are free: a last, small round goes past them.
+    begin = gl.where(too_few, batch, (group + n_groups - 2) % n_groups)
+    end = gl.where(too_few, batch + left, batch)
     N_BUFFERS: gl.constexpr = DEPTH * (4 if DERIVATIVE else 2) * PLANES
     tiles = gl.allocate_shared_memory(straight.dtype, [N_BUFFERS, BLOCK, BLOCK_K], straight.layout)
     ready = gl.allocate_shared_memory(gl.int64, [DEPTH, 1], mbarrier.MBarrierLayout())
@@ -498,24 +506,28 @@ def iterate(
         [
             (_multiply, (
                 source, cotangent, norms, out, next_norms, sigma, alive_parts, rates, lams, d_sigma, moments, beta,
-                workspace, partials, counters, results, slots, weights, n_stages, batch, D, shift, scale, m_shift,
-                derivative_scale, tiles, ready, empty, group, rank, n_groups, POWER, DERIVATIVE, STEP, MOMENTS,
-                SIDE, BLOCK, BLOCK_K, STRIP, PLANES, N_TILES, N_SLOTS, GROUP, CHAINS, DEPTH,
+                workspace, partials, counters, results, slots, weights, n_stages, D, shift, scale, m_shift,
+                derivative_scale, tiles, ready, empty, own, rank, size, begin, end, stride,
+                POWER, DERIVATIVE, STEP, MOMENTS,
+                SIDE, BLOCK, BLOCK_K, STRIP, PLANES, N_TILES, N_SLOTS, CHAINS, DEPTH,
             )),
             (_fetch, (
-                straight, across, slots, n_stages, batch, counters, tiles, ready, empty, group, rank, n_groups,
-                DERIVATIVE, SIDE, BLOCK, BLOCK_K, PLANES, N_TILES, N_SLOTS, GROUP, CHAINS, DEPTH,
+                straight, across, slots, n_stages, counters, tiles, ready, empty, own, rank, size, begin, end, stride,
+                DERIVATIVE, SIDE, BLOCK, BLOCK_K, PLANES, N_TILES, N_SLOTS, CHAINS, DEPTH,
             )),
         ],
         [1], [FETCHER_REGISTERS],
     )  # fmt: skip
 
 
-def describer(side: int, block: int, block_k: int, dtype: torch.dtype) -> Callable[[Tensor], list[TensorDescriptor]]:
+def describer(side: int, block: int, block_k: int, dtype: torch.dtype) -> Callable[[Tensor, int], list[Any]]:
     """Describes a workspace to the GPU's copy engine, as one matrix: its tiles as they lie, and across."""
     number = gl.float16 if dtype == torch.float16 else gl.bfloat16
     sides = [[block, block_k], [block_k, block]]
     layouts = [(tile, gl.NVMMASharedLayout.get_default_for(tile, number)) for tile in sides]
-    return lambda workspace: [
-        TensorDescriptor.from_tensor(workspace.view(-1, side), tile, layout) for tile, layout in layouts
-    ]
+
+    def describe(workspace: Tensor, left: int) -> list[Any]:
+        matrix = workspace.view(-1, side)
+        return [*(TensorDescriptor.from_tensor(matrix, tile, layout) for tile, layout in layouts), left]
+
+    return describe

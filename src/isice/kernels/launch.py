@@ -71,6 +71,12 @@ def blocks_per_matrix(n_tiles: int, at_once: int) -> int:
     return next((groups[k] for k, rate in rates.items() if rate and rate >= enough), min(n_tiles, at_once))
 
 
+def left_over(batch: int, groups: int, n_tiles: int, group: int, spare: int) -> int:
+    """How many matrices of an incomplete last round the blocks beside the groups can carry while those do the rest."""
+    rounds, left = divmod(batch, groups)
+    return left if spare and left * triton.cdiv(n_tiles, spare) <= rounds * triton.cdiv(n_tiles, group) else 0
+
+
 class Call(NamedTuple):
     """What distinguishes one kind of call from another; each has its own compiled kernel."""
 
@@ -88,31 +94,34 @@ class Call(NamedTuple):
 class Plan(NamedTuple):
     """What is fixed for a kind of call."""
 
-    kernel: Any
     program: Program
-    options: dict[str, Any]
+    launch: Callable[..., None]  # takes the number of blocks and the arguments that vary
+    describe: Callable[[Tensor, int], Sequence[Any]]  # the arguments of one kernel only, given workspace and `left`
     side: int
     n_tiles: int
+    tile: int  # how many numbers a tile has
     n_slots: int
     planes: int
     group: int  # blocks that share a matrix
     resident: int  # groups that the GPU holds at once
+    spare: int  # blocks that it holds beside them, and the kernel can use
     chains: int  # matrices that a group carries in turn
-    describe: Callable[[Tensor], Sequence[Any]]  # what the kernel needs to know of the workspace
 
 
-def _resident_blocks(
-    kernel: Any, call: Call, dtype: torch.dtype, options: dict[str, Any], describe: Callable[[Tensor], Sequence[Any]]
-) -> int:
-    """How many blocks the GPU holds at once; compiles the kernel where that has not been done."""
+def _compiled(kernel: Any, call: Call, dtype: torch.dtype, options: dict[str, Any], describe: Callable) -> Any:
     single, whole = torch.float32, torch.int32
     matrices = (single,) * 6 + (torch.int8 if call.step else single,) + (single,) * 4
     workspace = torch.empty(options["SIDE"], options["SIDE"], dtype=dtype, device=call.device)
-    of_groups = (dtype, *describe(workspace), single, whole, single)
+    of_groups = (dtype, *describe(workspace, 0), single, whole, single)
     numbers = (whole, single, 1, 256, 8, 0.0, 1.0, 1.0, 1.0)
-    compiled = kernel.warmup(*matrices, 1.0, *of_groups, *numbers, grid=(1,), **options)
-    compiled._init_handles()
-    properties, threads = torch.cuda.get_device_properties(call.device), 32 * compiled.metadata.num_warps
+    found = kernel.warmup(*matrices, 1.0, *of_groups, *numbers, grid=(1,), **options)
+    found._init_handles()
+    return found
+
+
+def _resident_blocks(compiled: Any, device: torch.device) -> int:
+    """How many blocks the GPU holds at once."""
+    properties, threads = torch.cuda.get_device_properties(device), 32 * compiled.metadata.num_warps
     by_registers = properties.regs_per_multiprocessor // (-(-compiled.n_regs // 8) * 8 * threads)
     by_memory = properties.shared_memory_per_multiprocessor // (compiled.metadata.shared + 1024)
     by_threads = properties.max_threads_per_multi_processor // threads
@@ -150,29 +159,41 @@ def _plan(call: Call) -> Plan:
     steps, planes = program(call.n_iter, call.kind, call.device), _n_planes(call.n_iter, call.precision)
     block, n_blocks, n_tiles = tiling(call.D)
     side, sizes = n_blocks * block, shape_of(call.D, planes, call.derivative, call.for_hopper)
-    n_slots, group = SLOTS + DERIVATIVES * call.derivative, 1 if INTERPRETED else n_tiles
+    n_slots = SLOTS + DERIVATIVES * call.derivative
     options: dict[str, Any] = {
         "POWER": _POWER[call.kind], "DERIVATIVE": call.derivative, "STEP": call.step,
         "MOMENTS": call.moments,
         "SIDE": side, "BLOCK": block, "BLOCK_K": sizes.block_k,
         "STRIP": min(block, sizes.strip), "PLANES": planes, "N_TILES": n_tiles, "N_SLOTS": n_slots,
-        "GROUP": group, "num_warps": 4, "maxnreg": sizes.registers, "launch_cooperative_grid": not INTERPRETED,
+        "GROUP": 1 if INTERPRETED else n_tiles, "num_warps": 4, "maxnreg": sizes.registers,
+        "launch_cooperative_grid": not INTERPRETED,
     }  # fmt: skip
     kernel: Any
-    describe: Callable[[Tensor], Sequence[Any]]
     if call.for_hopper and hopper is not None:
         kernel, describe = hopper.iterate, hopper.describer(side, block, sizes.block_k, steps.dtype)
         options |= {"CHAINS": sizes.chains, "DEPTH": sizes.depth}
     else:
-        kernel, describe = newton_schulz.iterate, lambda workspace: (side,)
+        kernel, describe = newton_schulz.iterate, lambda workspace, left: (side,)
         options["num_stages"] = sizes.depth
-    resident = 2
-    if not INTERPRETED:
-        blocks = _resident_blocks(kernel, call, steps.dtype, options, describe)
+    if INTERPRETED:
+        group, resident, spare = 1, 2, 0
+
+        def launch(blocks: int, *args: Any) -> None:
+            kernel[(blocks,)](*args, **options)
+
+    else:
+        blocks = _resident_blocks(_compiled(kernel, call, steps.dtype, options, describe), call.device)
         group = options["GROUP"] = blocks_per_matrix(n_tiles, blocks)
-        resident = blocks // group
-    chains = max(1, sizes.chains)
-    return Plan(kernel, steps, options, side, n_tiles, n_slots, planes, group, resident, chains, describe)
+        resident, spare = blocks // group, blocks % group if call.for_hopper else 0
+        # To look up the compiled kernel anew for each launch, by all its arguments, takes longer than to launch it.
+        compiled = _compiled(kernel, call, steps.dtype, options, describe)
+        constants = [options[name] for name in kernel.arg_names if name in options]
+
+        def launch(blocks: int, *args: Any) -> None:
+            compiled[(blocks, 1, 1)](*args, *constants)
+
+    sizes_of_all = side, n_tiles, block * block, n_slots, planes, group, resident, spare, max(1, sizes.chains)
+    return Plan(steps, launch, describe, *sizes_of_all)
 
 
 def run(
@@ -222,16 +243,18 @@ def run(
         of_step = (step.sigma, step.alive, step.eta, step.lam, step.d_sigma, step.moments, step.beta)
         of_step = tuple(source if value is None else value for value in of_step)
     # The last round may be small: then its blocks have the GPU to themselves.
-    groups, n_tiles, side, tile = min(batch, fixed.resident), fixed.n_tiles, fixed.side, fixed.options["BLOCK"] ** 2
-    chains = min(batch, groups * fixed.chains)
-    steps = fixed.program
-    workspace = torch.empty((chains, fixed.n_slots, fixed.planes, side, side), dtype=steps.dtype, device=device)
-    partials, results = source.new_empty((chains, 2, n_tiles)), source.new_empty((chains, n_tiles, 2, tile))
-    fixed.kernel[(groups * fixed.group,)](
+    steps, groups = fixed.program, min(batch, fixed.resident)
+    left = left_over(batch, groups, fixed.n_tiles, fixed.group, fixed.spare)
+    places = min(batch - left, groups * fixed.chains) + min(left, fixed.chains)
+    slots = (places, fixed.n_slots, fixed.planes, fixed.side, fixed.side)
+    workspace = torch.empty(slots, dtype=steps.dtype, device=device)
+    fixed.launch(
+        groups * fixed.group + (fixed.spare if left else 0),
         source, source if cotangent is None else cotangent, norms, out, next_norms, *of_step,
-        workspace, *fixed.describe(workspace), partials,
-        torch.zeros(chains, dtype=torch.int32, device=device) if counters is None else counters, results,
-        steps.slots, steps.weights, len(steps.slots), batch, D, shift, steps.scale, steps.shift,
-        steps.derivative_scale, **fixed.options,
+        workspace, *fixed.describe(workspace, left), source.new_empty((places, 2, fixed.n_tiles)),
+        torch.zeros(places, dtype=torch.int32, device=device) if counters is None else counters,
+        source.new_empty((places, fixed.n_tiles, 2, fixed.tile)),
+        steps.slots, steps.weights, len(steps.slots), batch - left, D, shift, steps.scale, steps.shift,
+        steps.derivative_scale,
     )  # fmt: skip
     return out, next_norms

@@ -38,7 +38,7 @@ def _wait(counter, target, GROUP: tl.constexpr):
 
 @triton.jit(
     do_not_specialize=["n_stages", "batch", "D", "side"],
-    do_not_specialize_on_alignment=["norms", "next_norms", "rates", "lams", "moments"],
+    do_not_specialize_on_alignment=["norms", "next_norms", "rates", "lams", "moments", "counters"],
 )
 def iterate(
     source, cotangent, norms, out, next_norms,  # tiled matrices, and bounds on the norms (B,) of cotangents
