@@ -149,37 +149,37 @@ def _covariance(x: Tensor, precision: str) -> tuple[Tensor, Tensor]:
 def _(x: Tensor, precision: str) -> tuple[Tensor, Tensor]:
     batch, channels, _ = x.shape
     cov = x.new_empty((batch, channels, channels), dtype=torch.float32)
-    return cov, x.new_empty((batch, channels), dtype=torch.float32)
+    return cov, x.new_empty((batch, 2, channels), dtype=torch.float32)
 
 
 @torch.library.custom_op("isice::covariance_vjp", mutates_args=())
-def _covariance_vjp(x: Tensor, mean: Tensor, grad: Tensor, precision: str) -> Tensor:
+def _covariance_vjp(x: Tensor, rows: Tensor, grad: Tensor, precision: str) -> Tensor:
     from ..kernels import covariance
 
     with torch.cuda.device_of(x):
-        return covariance.vjp(x, mean, grad.contiguous(), precision)
+        return covariance.vjp(x, rows, grad.contiguous(), precision)
 
 
 @_covariance_vjp.register_fake
-def _(x: Tensor, mean: Tensor, grad: Tensor, precision: str) -> Tensor:
+def _(x: Tensor, rows: Tensor, grad: Tensor, precision: str) -> Tensor:
     return torch.empty_like(x)
 
 
 class FusedCovariance(torch.autograd.Function):
-    """The covariance, in float32, of features (B, C, N) of 16 or 32 bits; keeps them and their means."""
+    """The covariance, in float32, of features (B, C, N) of 16 or 32 bits; keeps them, their means and bounds."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.precision = kernel_precision()
-        cov, mean = _covariance(x, ctx.precision)
-        ctx.save_for_backward(x, mean)
+        cov, rows = _covariance(x, ctx.precision)
+        ctx.save_for_backward(x, rows)
         return cov
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        x, mean = ctx.saved_tensors
+        x, rows = ctx.saved_tensors
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             from .covariance import differentiable_vjp
 
             return differentiable_vjp(x, grads[0])
-        return _covariance_vjp(x, mean, grads[0], ctx.precision)
+        return _covariance_vjp(x, rows, grads[0], ctx.precision)
