@@ -62,4 +62,10 @@ def _kernels() -> str:
     reason = kernels_missing()
     if reason:
         return f"not used, {reason}: the torch backend computes"
-    return f"used for float32 matrices of 8 to {LARGEST} channels, precision {kernel_precision()}; else torch computes"
+    import torch
+
+    from ..kernels.launch import has_hopper_kernel
+
+    which = "those for Hopper GPUs above 64" if has_hopper_kernel(torch.device("cuda")) else "those for every GPU"
+    used = f"used for float32 matrices of 8 to {LARGEST} channels, {which}, precision {kernel_precision()}"
+    return f"{used}; else torch computes"

@@ -90,7 +90,8 @@ def _value(x, cov, rows_of, C, n_units, stride_b, c_units, s_units, C_UNIT: tl.c
         left = tl.where(inside, (left - row_mean[:, None]) * row_scale[:, None], 0.0)
         right, inside = _load(x, columns, positions, C, N, stride_c, stride_n, WIDE)
         right = tl.where(inside, (right - column_mean[:, None]) * column_scale[:, None], 0.0)
-        (a, a_low), (c, c_low) = _halves(left), _halves(tl.trans(right))
+        a, a_low = _halves(left)
+        c, c_low = _halves(tl.trans(right))
         if PLANES == 2:  # small products have a sum of their own: tensor cores cut off what is small against their sum
             small = tl.dot(a_low, c, small)
             small = tl.dot(a, c_low, small)
@@ -136,7 +137,8 @@ def _split_cotangent(grad, rows_of, planes, backs, C, PLANES: tl.constexpr, SIDE
     for begin in range(0, SIDE, BLOCK):
         others = begin + tl.arange(0, BLOCK)
         slopes = _slopes(grad, rows_of, rows, others, C) * scale[:, None]
-        (high, low), at = _halves(slopes), rows[:, None] * SIDE + others[None, :]
+        high, low = _halves(slopes)
+        at = rows[:, None] * SIDE + others[None, :]
         tl.store(planes + at, high)
         if PLANES == 2:
             tl.store(planes + SIDE * SIDE + at, low)
