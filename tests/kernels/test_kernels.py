@@ -7,10 +7,13 @@ import torch
 
 pytest.importorskip("triton")
 
+import triton
+import triton.language as tl
 from triton.compiler.errors import CompilationError
 
 from isice.kernels import isice, launch, newton_schulz
 from isice.kernels.ends import from_tiles, to_tiles
+from isice.kernels.hopper import share
 from isice.kernels.program import M, T, program, tiled_shape
 from isice.ops.isice import decay, isice_reference
 from isice.ops.newton_schulz import newton_schulz_reference
@@ -104,7 +107,9 @@ def test_the_portable_kernel(size, precision, portable):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", TOLERANCE)
-@pytest.mark.parametrize(("size", "batch"), [(100, 300), (256, 79), (512, 22), (1000, 9)])
+@pytest.mark.parametrize(
+    ("size", "batch"), [(100, 300), (256, 30), (256, 79), (512, 8), (512, 22), (1000, 4), (1000, 9)]
+)
 def test_more_matrices_than_are_in_work_at_once(size, batch, precision):
     cov, grad = covariances(2, size, 400), noise(2, size, size)
     expected, d_expected = reference(cov, grad, 5, "inverse", False)
@@ -308,11 +313,41 @@ def test_blocks_take_several_tiles_where_many_would_have_none():
 
 
 def test_blocks_beside_the_groups_carry_what_they_can_in_time():
-    assert launch.left_over(64, 7, 36, 36, 12) == 1  # three tiles a block, so three rounds of nine
-    assert launch.left_over(65, 7, 36, 36, 12) == 2
-    assert launch.left_over(67, 7, 36, 36, 12) == 0  # would take twelve
-    assert launch.left_over(63, 7, 36, 36, 12) == 0
-    assert launch.left_over(64, 7, 36, 36, 0) == 0
+    left = lambda batch, spare=12: launch.divide(batch, 7, 36, 36, spare, 1).left  # noqa: E731
+    assert left(64) == 1  # three tiles a block, so three rounds of nine
+    assert left(65) == 2
+    assert left(67) == 0  # would take twelve
+    assert left(63) == left(64, spare=0) == 0
+
+
+@triton.jit
+def shares(out, batch, left, GROUP: tl.constexpr, CHAINS: tl.constexpr):
+    values = share(tl.program_id(0), tl.num_programs(0), batch, left, GROUP, CHAINS)
+    for i in tl.static_range(6):
+        tl.store(out + tl.program_id(0) * 6 + i, values[i])
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 16, 17, 31])
+def test_each_matrix_is_carried_once_in_a_place_of_its_own(batch, chains):
+    group, resident, spare = 4, 3, 2
+    groups, left, places = launch.divide(batch, resident, 4, group, spare, chains)
+    assert places <= batch  # as many counters as matrices are enough
+    n_blocks = groups * group + (spare if left else 0)
+    out = torch.zeros(n_blocks, 6, dtype=torch.int32, device=DEVICE)
+    shares[(n_blocks,)](out, batch - left, left, GROUP=group, CHAINS=chains)
+    members, carried, used = {}, [], []
+    for own, rank, size, *span in out.tolist():
+        members.setdefault((own, size, *span), []).append(rank)
+    for (own, size, begin, end, stride), ranks in members.items():
+        assert sorted(ranks) == list(range(size))
+        rounds = range(begin, end, stride * chains)
+        images = [first + chain * stride for first in rounds for chain in range(chains)]
+        carried += [image for image in images if image < end]
+        used += [own + chain * stride for chain in range(chains) if begin + chain * stride < end]
+    assert sorted(carried) == list(range(batch))
+    assert len(set(used)) == len(used)
+    assert max(used) < places
 
 
 @pytest.mark.parametrize(

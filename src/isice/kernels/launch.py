@@ -71,10 +71,21 @@ def blocks_per_matrix(n_tiles: int, at_once: int) -> int:
     return next((groups[k] for k, rate in rates.items() if rate and rate >= enough), min(n_tiles, at_once))
 
 
-def left_over(batch: int, groups: int, n_tiles: int, group: int, spare: int) -> int:
-    """How many matrices of an incomplete last round the blocks beside the groups can carry while those do the rest."""
+class Division(NamedTuple):
+    """Who carries the matrices of a batch."""
+
+    groups: int
+    left: int  # matrices that the blocks beside the groups carry
+    places: int  # how many matrices are in work at once, at most
+
+
+def divide(batch: int, resident: int, n_tiles: int, group: int, spare: int, chains: int) -> Division:
+    """Leaves matrices of an incomplete last round to the blocks beside the groups if they are ready before those."""
+    groups = min(batch, resident)
     rounds, left = divmod(batch, groups)
-    return left if spare and left * triton.cdiv(n_tiles, spare) <= rounds * triton.cdiv(n_tiles, group) else 0
+    if not spare or left * triton.cdiv(n_tiles, spare) > rounds * triton.cdiv(n_tiles, group):
+        left = 0
+    return Division(groups, left, min(batch - left, groups * chains) + min(left, chains))
 
 
 class Call(NamedTuple):
@@ -243,9 +254,8 @@ def run(
         of_step = (step.sigma, step.alive, step.eta, step.lam, step.d_sigma, step.moments, step.beta)
         of_step = tuple(source if value is None else value for value in of_step)
     # The last round may be small: then its blocks have the GPU to themselves.
-    steps, groups = fixed.program, min(batch, fixed.resident)
-    left = left_over(batch, groups, fixed.n_tiles, fixed.group, fixed.spare)
-    places = min(batch - left, groups * fixed.chains) + min(left, fixed.chains)
+    steps = fixed.program
+    groups, left, places = divide(batch, fixed.resident, fixed.n_tiles, fixed.group, fixed.spare, fixed.chains)
     slots = (places, fixed.n_slots, fixed.planes, fixed.side, fixed.side)
     workspace = torch.empty(slots, dtype=steps.dtype, device=device)
     fixed.launch(

@@ -1,0 +1,223 @@
+"""Products of tiles for the kernel for Hopper GPUs: one warp fetches the factors, four others multiply them.
+
+The fetching warp fills a ring of buffers, in the order in which the others empty it; a buffer is given back once the
+products of the next one have begun. Tiles below the diagonal are fetched from their mirror images, and multiplied as
+those lie.
+"""
+
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+
+from .stage import D_SLOT
+from .tiles import tile_corner
+
+WARPS = 4  # that multiply
+_SUM: gl.constexpr = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, 64, 16]))
+# Names that changed after Triton 3.6.
+_PUBLIC: gl.constexpr = gl.constexpr(hasattr(gl.shared_memory_descriptor, "reinterpret"))
+_copy = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+
+
+@gluon.jit
+def _order_copies():
+    """The copy engine sees what was stored before only after this fence, on both sides of a wait."""
+    gl.inline_asm_elementwise(
+        "fence.proxy.async.global; mov.u32 $0, 0;", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def arrive(counter):
+    """Says that this block has come here; what it stored before is visible to those who wait."""
+    _order_copies()
+    tl.debug_barrier()
+    gl.atomic_add(counter, 1, sem="release")
+
+
+@gluon.jit
+def wait_for(counter, target):
+    """Returns once the blocks of the group have arrived so many times."""
+    seen = gl.atomic_add(counter, 0, sem="acquire")
+    while seen < target:
+        seen = gl.atomic_add(counter, 0, sem="acquire")
+    tl.debug_barrier()
+
+
+@gluon.jit
+def _next(buffer, phase, DEPTH: gl.constexpr):
+    """The buffer after this one, and the parity with which it is waited for."""
+    end = buffer == DEPTH - 1
+    return gl.where(end, 0, buffer + 1), gl.where(end, phase ^ 1, phase)
+
+
+@gluon.jit
+def _across(tile, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr):
+    """The memory of BLOCK rows and BLOCK_K columns as one of BLOCK_K rows and BLOCK columns."""
+    layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_K, BLOCK], tile.dtype)
+    if _PUBLIC:
+        tile = tile.reinterpret(tile.dtype, [BLOCK_K, BLOCK], layout)
+    else:
+        tile = tile._reinterpret(tile.dtype, [BLOCK_K, BLOCK], layout)
+    return tile
+
+
+@gluon.jit
+def _fetch_planes(
+    straight, across, slot, first, start, ready, tiles, to,
+    SIDE: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, PLANES: gl.constexpr,
+):  # fmt: skip
+    """Begins to fetch BLOCK rows and BLOCK_K columns of a slot; left of the diagonal, what mirrors them."""
+    for plane in gl.static_range(PLANES):
+        top, tile = (slot * PLANES + plane) * SIDE, tiles.index(to + plane)
+        if start < first:
+            _copy(across, [top + start, first], ready, _across(tile, BLOCK, BLOCK_K))
+        else:
+            _copy(straight, [top + first, start], ready, tile)
+
+
+@gluon.jit
+def fetch(
+    straight, across, slots, n_stages, counters, tiles, ready, empty, own, rank, size, begin, end, stride,
+    DERIVATIVE: gl.constexpr, SIDE: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, PLANES: gl.constexpr,
+    N_TILES: gl.constexpr, N_SLOTS: gl.constexpr, CHAINS: gl.constexpr, DEPTH: gl.constexpr,
+):  # fmt: skip
+    """What the fetching warp does: fills the buffers with what the others needs, in its order."""
+    FACTORS: gl.constexpr = 4 if DERIVATIVE else 2
+    arrivals, buffer, phase = 0, 0, 1
+    for first_image in range(begin, end, stride * CHAINS):
+        wait = 1
+        for index_of_stage in range(0, n_stages):
+            row = slots + 9 * index_of_stage
+            left, left_diagonal = gl.load(row), gl.load(row + 1)
+            right, right_diagonal, next_wait = gl.load(row + 2), gl.load(row + 3), gl.load(row + 7)
+            arrivals += size * wait
+            for chain in range(0, CHAINS):
+                if first_image + chain * stride < end:
+                    if wait != 0:
+                        wait_for(counters + own + chain * stride, arrivals)
+                        _order_copies()
+                    base = (own + chain * stride) * N_SLOTS
+                    for tile in range(rank, N_TILES, size):
+                        first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
+                        for start in range(0, SIDE, BLOCK_K):
+                            block = start // BLOCK * BLOCK
+                            left_here = base + gl.where(block == first_row, left_diagonal, left)
+                            right_here = base + gl.where(block == first_column, right_diagonal, right)
+                            mbarrier.wait(empty.index(buffer), phase)
+                            full, to = ready.index(buffer), buffer * (FACTORS * PLANES)
+                            mbarrier.expect(full, FACTORS * PLANES * BLOCK * BLOCK_K * 2)
+                            _fetch_planes(
+                                straight, across, right_here, first_column, start, full, tiles, to,
+                                SIDE, BLOCK, BLOCK_K, PLANES,
+                            )  # fmt: skip
+                            _fetch_planes(
+                                straight, across, left_here, first_row, start, full, tiles, to + PLANES,
+                                SIDE, BLOCK, BLOCK_K, PLANES,
+                            )  # fmt: skip
+                            if DERIVATIVE:
+                                _fetch_planes(
+                                    straight, across, base + right + D_SLOT, first_column, start, full, tiles,
+                                    to + 2 * PLANES, SIDE, BLOCK, BLOCK_K, PLANES,
+                                )  # fmt: skip
+                                _fetch_planes(
+                                    straight, across, base + left + D_SLOT, first_row, start, full, tiles,
+                                    to + 3 * PLANES, SIDE, BLOCK, BLOCK_K, PLANES,
+                                )  # fmt: skip
+                            buffer, phase = _next(buffer, phase, DEPTH)
+            wait = next_wait
+        arrivals += size
+
+
+@gluon.jit
+def _left(tile, ACROSS: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr):
+    return _across(tile, BLOCK, BLOCK_K).permute((1, 0)) if ACROSS else tile
+
+
+@gluon.jit
+def _right(tile, ACROSS: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr):
+    return _across(tile, BLOCK, BLOCK_K) if ACROSS else tile.permute((1, 0))
+
+
+@gluon.jit
+def _in_flight(sums, N: gl.constexpr, DERIVATIVE: gl.constexpr, PLANES: gl.constexpr):
+    """The sums once at most N products are in flight; those that nothing is added to have no part in it."""
+    total, small, d_total, d_small = sums
+    if DERIVATIVE and PLANES == 2:
+        total, small, d_total, d_small = warpgroup_mma_wait(N, (total, small, d_total, d_small))
+    elif PLANES == 2:
+        total, small = warpgroup_mma_wait(N, (total, small))
+    elif DERIVATIVE:
+        total, d_total = warpgroup_mma_wait(N, (total, d_total))
+    else:
+        total = warpgroup_mma_wait(N, (total,))
+    return total, small, d_total, d_small
+
+
+@gluon.jit
+def _add_products(
+    total, small, d_total, d_small, tiles, ready, empty, buffer, phase, begin, end,
+    LEFT: gl.constexpr, RIGHT: gl.constexpr, DERIVATIVE: gl.constexpr,
+    BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, PLANES: gl.constexpr, DEPTH: gl.constexpr,
+):  # fmt: skip
+    """Adds the products over a range of the inner index, where factors to the LEFT or RIGHT lie across."""
+    FACTORS: gl.constexpr = 4 if DERIVATIVE else 2
+    PRODUCTS: gl.constexpr = (3 if DERIVATIVE else 1) * (3 if PLANES == 2 else 1)
+    for start in range(begin, end, BLOCK_K):
+        mbarrier.wait(ready.index(buffer), phase)
+        first = buffer * (FACTORS * PLANES)
+        c = _right(tiles.index(first), RIGHT, BLOCK, BLOCK_K)
+        a = _left(tiles.index(first + PLANES), LEFT, BLOCK, BLOCK_K)
+        if PLANES == 2:
+            c_low = _right(tiles.index(first + 1), RIGHT, BLOCK, BLOCK_K)
+            a_low = _left(tiles.index(first + 3), LEFT, BLOCK, BLOCK_K)
+            small = warpgroup_mma(a_low, c, small, is_async=True)
+            small = warpgroup_mma(a, c_low, small, is_async=True)
+        total = warpgroup_mma(a, c, total, is_async=True)
+        if DERIVATIVE:
+            dc = _right(tiles.index(first + 2 * PLANES), RIGHT, BLOCK, BLOCK_K)
+            da = _left(tiles.index(first + 3 * PLANES), LEFT, BLOCK, BLOCK_K)
+            if PLANES == 2:
+                dc_low = _right(tiles.index(first + 5), RIGHT, BLOCK, BLOCK_K)
+                da_low = _left(tiles.index(first + 7), LEFT, BLOCK, BLOCK_K)
+                d_small = warpgroup_mma(da_low, c, d_small, is_async=True)
+                d_small = warpgroup_mma(da, c_low, d_small, is_async=True)
+                d_small = warpgroup_mma(a_low, dc, d_small, is_async=True)
+                d_small = warpgroup_mma(a, dc_low, d_small, is_async=True)
+            d_total = warpgroup_mma(da, c, d_total, is_async=True)
+            d_total = warpgroup_mma(a, dc, d_total, is_async=True)
+        total, small, d_total, d_small = _in_flight((total, small, d_total, d_small), PRODUCTS, DERIVATIVE, PLANES)
+        mbarrier.arrive(empty.index(gl.where(buffer == 0, DEPTH - 1, buffer - 1)), pred=start > 0)
+        buffer, phase = _next(buffer, phase, DEPTH)
+    return total, small, d_total, d_small, buffer, phase
+
+
+@gluon.jit
+def products(
+    tiles, ready, empty, buffer, phase, first_row, first_column, DERIVATIVE: gl.constexpr,
+    SIDE: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, PLANES: gl.constexpr, DEPTH: gl.constexpr,
+):  # fmt: skip
+    """A tile of LC and, for derivatives, of dL·C + L·dC (else zero); and the next buffer and its parity."""
+    # Tensor cores cut off what is small against their sum: small products have sums of their own.
+    total = gl.zeros((BLOCK, BLOCK), gl.float32, _SUM)
+    small, d_total, d_small = total, total, total
+    total, small, d_total, d_small, buffer, phase = _add_products(
+        total, small, d_total, d_small, tiles, ready, empty, buffer, phase, 0, first_row,
+        True, True, DERIVATIVE, BLOCK, BLOCK_K, PLANES, DEPTH,
+    )  # fmt: skip
+    total, small, d_total, d_small, buffer, phase = _add_products(
+        total, small, d_total, d_small, tiles, ready, empty, buffer, phase, first_row, first_column,
+        False, True, DERIVATIVE, BLOCK, BLOCK_K, PLANES, DEPTH,
+    )  # fmt: skip
+    total, small, d_total, d_small, buffer, phase = _add_products(
+        total, small, d_total, d_small, tiles, ready, empty, buffer, phase, first_column, SIDE,
+        False, False, DERIVATIVE, BLOCK, BLOCK_K, PLANES, DEPTH,
+    )  # fmt: skip
+    total, small, d_total, d_small = _in_flight((total, small, d_total, d_small), 0, DERIVATIVE, PLANES)
+    mbarrier.arrive(empty.index(gl.where(buffer == 0, DEPTH - 1, buffer - 1)))
+    if PLANES == 2:
+        total += small
+        if DERIVATIVE:
+            d_total += d_small
+    return total, d_total, buffer, phase
