@@ -1,6 +1,7 @@
 """The kernels against PyTorch in float64: on a GPU, or by Triton's interpreter where there is none."""
 
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import triton
 import triton.language as tl
 from triton.compiler.errors import CompilationError
 
-from isice.kernels import isice, launch, newton_schulz
+from isice.kernels import ends, isice, launch, newton_schulz
 from isice.kernels.ends import from_tiles, to_tiles
 from isice.kernels.hopper import share
 from isice.kernels.program import M, T, program, tiled_shape
@@ -122,9 +123,9 @@ def test_more_matrices_than_are_in_work_at_once(size, batch, precision):
             assert ((found - exact).norm(dim=(1, 2)) / exact.norm()).max() < TOLERANCE[precision]
 
 
+@pytest.mark.parametrize("size", [20] if DEVICE == "cpu" else [20, 100])
 @pytest.mark.parametrize(("kind", "n_iter"), [("inverse", 1), ("sqrt", 1), ("inverse_sqrt", 2), ("inverse", 13)])
-def test_vectors_few_steps_and_many(kind, n_iter):
-    size = 20
+def test_vectors_few_steps_and_many(kind, n_iter, size):
     cov = covariances(3, size, 60)
     grad = noise(3, size * (size + 1) // 2)
     expected, d_expected = reference(cov, grad, n_iter, kind, True)
@@ -156,12 +157,41 @@ def test_every_entry_is_written(monkeypatch):
     assert (norms < 4 * exact).all()
 
 
-@pytest.mark.parametrize("scale", [1e-15, 1e15])
+@pytest.mark.parametrize("scale", [1e-33, 1e-22, 1e-15, 1e15, 1e30])
 def test_cotangents_of_any_size(scale):
     cov, grad = on_device(covariances(2, 16, 60), noise(2, 16, 16))
     expected = run(cov, 3, "inverse", "accurate", grad)
     found = run(cov, 3, "inverse", "accurate", scale * grad)
     torch.testing.assert_close(found / scale, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("eta", [1.0, 0.0])
+@pytest.mark.parametrize("scale", [1e-32, 1e-22, 1e15, 1e25])
+def test_cotangents_of_any_size_in_isice(scale, eta):
+    cov, grad = on_device(covariances(2, 16, 60), noise(2, 136))
+    per_image, settings = torch.ones(2, device=DEVICE), isice.Settings(decay(4), 5, 0.5, False, 1e-9, "accurate")
+    kept = isice.value(cov, 0.01 * per_image, eta * per_image, settings)
+    cotangents = [isice.vjp(s * grad, 16, kept, 0.01 * per_image, eta * per_image, settings) for s in (1.0, scale)]
+    for found, expected in zip(cotangents[1], cotangents[0], strict=True):
+        torch.testing.assert_close(found / scale, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_a_batch_may_be_larger_than_the_second_axis_of_a_grid(vector, monkeypatch):
+    grids = []
+    for name in ("_to_tiles", "_from_tiles", "_normalize", "_divide", "_products", "_spread", "_weigh", "_gather"):
+        kernel = mock.MagicMock()
+        kernel.__getitem__.side_effect = lambda grid: grids.append(grid) or (lambda *args, **options: None)
+        monkeypatch.setattr(ends, name, kernel)
+    matrices = torch.empty((70000, 8, 8), device="meta")
+    vectors = torch.empty((70000, 36), device="meta")
+    tiles = ends.to_tiles(vectors if vector else matrices, 8)
+    ends.from_tiles(tiles, 8, vector)
+    sigma, scales = ends.normalize(matrices)
+    _, totals = ends.divide(tiles, 0.5, 8)
+    ends.spread(vectors, vectors, totals, 0.5, 8)
+    ends.gather(tiles, tiles, sigma, scales, 8)
+    assert grids == [(70000,)] * 8
 
 
 def test_a_cotangent_of_zeros_and_a_matrix_of_zeros():
@@ -381,13 +411,20 @@ def test_the_portable_kernel_is_used_where_the_other_is_not(fake_gpu, major, for
     assert len(portable.launches) == 1
 
 
-def test_a_kernel_that_does_not_compile_is_replaced_with_a_warning(fake_gpu):
+@pytest.mark.parametrize("error", [CompilationError("code", None, "no such name"), RuntimeError("a pass failed")])
+def test_a_kernel_that_does_not_compile_is_replaced_with_a_warning(fake_gpu, error):
     portable = FakeKernel(26)
-    fake_gpu(132, portable, FakeKernel(28, error=CompilationError("code", None, "no such name")))
+    fake_gpu(132, portable, FakeKernel(28, error=error))
     with pytest.warns(UserWarning, match="does not compile with Triton"):
         launched(256, 8)
     launched(256, 8)
     assert len(portable.launches) == 2
-    fake_gpu(132, FakeKernel(26, error=CompilationError("code", None, "no such name")), None)
-    with pytest.raises(CompilationError):
+    fake_gpu(132, FakeKernel(26, error=error), None)
+    with pytest.raises(type(error)):
+        launched(256, 8)
+
+
+def test_lack_of_memory_is_told(fake_gpu):
+    fake_gpu(132, FakeKernel(26), FakeKernel(28, error=torch.OutOfMemoryError()))
+    with pytest.raises(torch.OutOfMemoryError):
         launched(256, 8)

@@ -10,6 +10,8 @@ from .tiles import store_value
 
 _T: tl.constexpr = tl.constexpr(T)
 _M: tl.constexpr = tl.constexpr(M)
+# Smaller norms count as this: their inverse still fits into float32, with the scales.
+_SMALLEST_NORM: tl.constexpr = tl.constexpr(1e-30)
 
 
 @triton.jit
@@ -25,15 +27,18 @@ def power_of_trace(trace, POWER: tl.constexpr):
 
 @triton.jit
 def numbers(rates, lams, norms, image, beta, STEP: tl.constexpr, DERIVATIVE: tl.constexpr):
-    """Rate and λ of a step, a bound on the norm of the direction. Loaded twice: they need no registers meanwhile."""
-    rate, lam, norm = 0.0, 0.0, 1.0
+    """Rate and λ of a step, bounds on the norms of the direction and of the cotangent. Loaded twice: they need no
+    registers meanwhile.
+    """
+    rate, lam, norm, given = 0.0, 0.0, 1.0, 1.0
     if STEP:
         rate, lam = beta * tl.load(rates + image), tl.load(lams + image)
     if DERIVATIVE:
-        norm = tl.load(norms + image)
+        given = tl.maximum(tl.load(norms + image), _SMALLEST_NORM)
+        norm = given
         if STEP:
-            norm *= 2 * tl.abs(rate)
-    return rate, lam, norm
+            norm = tl.maximum(2 * tl.abs(rate) * given, _SMALLEST_NORM)
+    return rate, lam, norm, given
 
 
 @triton.jit
@@ -90,11 +95,12 @@ def leave_value(value, out, matrix, sigma, alive_parts, at, rate, lam, inside, S
 
 @triton.jit
 def leave_slope(
-    value, slope, out, matrix, grad, sigma, alive_parts, d_sigma, at, diagonal, rate, lam, trace, alive, back, D, shift,
+    value, slope, out, matrix, grad, sigma, alive_parts, d_sigma, at, diagonal, rate, lam, trace, alive, back, given,
+    D, shift,
     POWER: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
-    """Stores a strip of the cotangent of the source; returns what is summed for the trace, for the norm, and for the
-    cotangents of rate and λ. Beyond D the cotangent is zero, and with it all of that.
+    """Stores a strip of the cotangent of the source; returns what is summed for the trace, for the norm (relative to
+    ``given``), and for the cotangents of rate and λ. Beyond D the cotangent is zero, and with it all of that.
     """
     s = tl.load(matrix + at)
     direction = direction_of(grad, alive_parts, at, rate, STEP)
@@ -111,12 +117,13 @@ def leave_slope(
             d_lam = rate * (d_minus - d_plus)
         tl.store(d_sigma + at, tl.load(d_sigma + at) - direction)
     tl.store(out + at, slope)
-    return along, slope * slope, d_rate, d_lam
+    relative = slope * (1.0 / given)
+    return along, relative * relative, d_rate, d_lam
 
 
 @triton.jit
 def leave(
-    result, out, matrix, grad, sigma, alive_parts, d_sigma, rate, lam, trace, alive, back, from_norm,
+    result, out, matrix, grad, sigma, alive_parts, d_sigma, rate, lam, trace, alive, back, from_norm, given,
     first_row, first_column, D, shift,
     POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr, BLOCK: tl.constexpr,
     STRIP: tl.constexpr,
@@ -135,7 +142,7 @@ def leave(
             slope = tl.load(result + BLOCK * BLOCK + at) * from_norm
             sums = leave_slope(
                 value, slope, out, matrix, grad, sigma, alive_parts, d_sigma, at,
-                (rows[:, None] == columns[None, :]) & inside, rate, lam, trace, alive, back, D, shift,
+                (rows[:, None] == columns[None, :]) & inside, rate, lam, trace, alive, back, given, D, shift,
                 POWER, STEP, MOMENTS,
             )  # fmt: skip
             along, square = along + sums[0], square + sums[1]

@@ -36,7 +36,7 @@ def _load(x, rows, positions, C, N, stride_c, stride_n, WIDE: tl.constexpr):
 @triton.jit
 def _scale(bound):
     """A power of two that brings numbers up to ``bound`` into the range of float16, and its inverse."""
-    exponent = tl.maximum(bound.to(tl.int32, bitcast=True) >> 23, 41)
+    exponent = tl.maximum(bound.to(tl.int32, bitcast=True) >> 23, 15)
     scale, inverse = (268 - exponent) << 23, (exponent - 14) << 23
     return scale.to(tl.float32, bitcast=True), inverse.to(tl.float32, bitcast=True)
 
@@ -124,7 +124,8 @@ def _slopes(grad, rows_of, rows, others, C):
 def _split_cotangent(grad, rows_of, planes, backs, C, PLANES: tl.constexpr, SIDE: tl.constexpr,
                      BLOCK: tl.constexpr):  # fmt: skip
     """Splits rows of that matrix into planes (B, 2, SIDE, SIDE), each times a power of two; stores its inverse."""
-    image, rows = tl.program_id(1).to(tl.int64), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    image, block = (tl.program_id(0) // (SIDE // BLOCK)).to(tl.int64), tl.program_id(0) % (SIDE // BLOCK)
+    rows = block * BLOCK + tl.arange(0, BLOCK)
     grad += image * C * C
     rows_of += image * (2 * C)
     planes += image * (PLANES * SIDE * SIDE)
@@ -234,8 +235,9 @@ def vjp(x: Tensor, rows: Tensor, grad: Tensor, precision: str) -> Tensor:
         planes = torch.empty((batch, n_planes, side, side), dtype=torch.float16, device=x.device)
         backs = torch.empty((batch, side), dtype=torch.float32, device=x.device)
         part = block_of(C)
-        grid = (side // part, batch)
-        _split_cotangent[grid](grad, rows, planes, backs, C, PLANES=n_planes, SIDE=side, BLOCK=part)
+        _split_cotangent[(batch * (side // part),)](
+            grad, rows, planes, backs, C, PLANES=n_planes, SIDE=side, BLOCK=part
+        )
         numbers, layout = _layout(x, d_x)
         constants = layout | vjp_options(block, N) | {"SIDE": side, "PLANES": n_planes}
         pieces = (batch * n_blocks * triton.cdiv(N, constants["WIDTH"]),)

@@ -50,7 +50,7 @@ def _load(source, rows, columns, D, inside, VECTOR: tl.constexpr):
 @triton.jit
 def _to_tiles(source, tiles, D, VECTOR: tl.constexpr, SYMMETRIZE: tl.constexpr, N_TILES: tl.constexpr,
               N_BLOCKS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    image, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    image, tile = (tl.program_id(0) // N_TILES).to(tl.int64), tl.program_id(0) % N_TILES
     rows, columns, at, inside, diagonal = _square(tile, D, N_BLOCKS, BLOCK)
     source += image * (D * (D + 1) // 2 if VECTOR else D * D)
     value = _load(source, rows, columns, D, inside, VECTOR)
@@ -65,7 +65,7 @@ def _to_tiles(source, tiles, D, VECTOR: tl.constexpr, SYMMETRIZE: tl.constexpr, 
 @triton.jit
 def _from_tiles(tiles, out, D, VECTOR: tl.constexpr, N_TILES: tl.constexpr, N_BLOCKS: tl.constexpr,
                 BLOCK: tl.constexpr):  # fmt: skip
-    image, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    image, tile = (tl.program_id(0) // N_TILES).to(tl.int64), tl.program_id(0) % N_TILES
     rows, columns, at, inside, _ = _square(tile, D, N_BLOCKS, BLOCK)
     value = tl.load(tiles + (image * N_TILES + tile) * (BLOCK * BLOCK) + at)
     if VECTOR:
@@ -81,7 +81,7 @@ def _from_tiles(tiles, out, D, VECTOR: tl.constexpr, N_TILES: tl.constexpr, N_BL
 @triton.jit
 def _normalize(cov, sigma, scales, D, SPAN: tl.constexpr, N_TILES: tl.constexpr, N_BLOCKS: tl.constexpr,
                BLOCK: tl.constexpr):  # fmt: skip
-    image, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    image, tile = (tl.program_id(0) // N_TILES).to(tl.int64), tl.program_id(0) % N_TILES
     cov += image * D * D
     index = tl.arange(0, SPAN)
     trace, alive = trace_of(tl.load(cov + index * (D + 1), mask=index < D, other=0.0), D, 0.0)
@@ -96,7 +96,7 @@ def _normalize(cov, sigma, scales, D, SPAN: tl.constexpr, N_TILES: tl.constexpr,
 @triton.jit
 def _divide(s, out, totals, power, D, SPAN: tl.constexpr, N_TILES: tl.constexpr, N_BLOCKS: tl.constexpr,
             BLOCK: tl.constexpr):  # fmt: skip
-    image, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    image, tile = (tl.program_id(0) // N_TILES).to(tl.int64), tl.program_id(0) % N_TILES
     s += image * (N_TILES * BLOCK * BLOCK)
     index = tl.arange(0, SPAN)
     spots = diagonal_places(index, N_BLOCKS, BLOCK)
@@ -110,29 +110,30 @@ def _divide(s, out, totals, power, D, SPAN: tl.constexpr, N_TILES: tl.constexpr,
 
 
 @triton.jit
-def _products(grad, out, sums, D, CHUNK: tl.constexpr):
-    """Sums over a chunk of a vector: of grad·out and of grad²."""
-    image, chunk, size = tl.program_id(1).to(tl.int64), tl.program_id(0), D * (D + 1) // 2
+def _products(grad, out, sums, D, n_sums, CHUNK: tl.constexpr):
+    """The inner product of a chunk of grad and out, and the norm of that of grad; squares need the range of float64."""
+    image, chunk, size = (tl.program_id(0) // n_sums).to(tl.int64), tl.program_id(0) % n_sums, D * (D + 1) // 2
     index = chunk * CHUNK + tl.arange(0, CHUNK)
     given = tl.load(grad + image * size + index, mask=index < size, other=0.0)
     value = tl.load(out + image * size + index, mask=index < size, other=0.0)
-    spot = sums + (image * tl.num_programs(0) + chunk) * 2
+    spot = sums + (image * n_sums + chunk) * 2
     tl.store(spot, tl.sum(given * value))
-    tl.store(spot + 1, tl.sum(given * given))
+    tl.store(spot + 1, tl.sqrt(tl.sum(given.to(tl.float64) * given.to(tl.float64))).to(tl.float32))
 
 
 @triton.jit
 def _spread(grad, sums, totals, d_s, norms, power, D, n_sums, SPAN: tl.constexpr, N_TILES: tl.constexpr,
             N_BLOCKS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    image, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    image, tile = (tl.program_id(0) // N_TILES).to(tl.int64), tl.program_id(0) % N_TILES
     trace, alive = tl.load(totals + 2 * image), tl.load(totals + 2 * image + 1)
     spots = tl.arange(0, SPAN)
     spot = sums + (image * n_sums + spots) * 2
     along = tl.sum(tl.load(spot, mask=spots < n_sums, other=0.0))
-    square = tl.sum(tl.load(spot + 1, mask=spots < n_sums, other=0.0))
+    norm = tl.load(spot + 1, mask=spots < n_sums, other=0.0).to(tl.float64)
     factor = _power(trace, -power)
     shift = power * alive * along / trace
-    tl.store(norms + image, factor * tl.sqrt(square) + tl.abs(shift) * tl.sqrt(D * 1.0))
+    norm = tl.sqrt(tl.sum(norm * norm)).to(tl.float32)
+    tl.store(norms + image, factor * norm + tl.abs(shift) * tl.sqrt(D * 1.0))
     rows, columns, at, inside, diagonal = _square(tile, D, N_BLOCKS, BLOCK)
     given = factor * _load(grad + image * (D * (D + 1) // 2), rows, columns, D, inside, True)
     value = tl.where(diagonal, given - shift, 0.5 * given)
@@ -142,7 +143,7 @@ def _spread(grad, sums, totals, d_s, norms, power, D, n_sums, SPAN: tl.constexpr
 @triton.jit
 def _weigh(d_sigma, d_first, sigma, sums, D, N_TILES: tl.constexpr, N_BLOCKS: tl.constexpr, BLOCK: tl.constexpr):
     """The inner product of a tile of both cotangents with one of Σ'; off the diagonal it stands for two."""
-    image, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    image, tile = (tl.program_id(0) // N_TILES).to(tl.int64), tl.program_id(0) % N_TILES
     _, _, at, _, _ = _square(tile, D, N_BLOCKS, BLOCK)
     _, _, on_diagonal = tile_corner(tile, N_BLOCKS, BLOCK)
     at += (image * N_TILES + tile) * (BLOCK * BLOCK)
@@ -154,7 +155,7 @@ def _weigh(d_sigma, d_first, sigma, sums, D, N_TILES: tl.constexpr, N_BLOCKS: tl
 @triton.jit
 def _gather(d_sigma, d_first, sums, scales, d_cov, D, N_TILES: tl.constexpr, N_BLOCKS: tl.constexpr,
             BLOCK: tl.constexpr):  # fmt: skip
-    image, tile = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    image, tile = (tl.program_id(0) // N_TILES).to(tl.int64), tl.program_id(0) % N_TILES
     trace, alive = tl.load(scales + 2 * image), tl.load(scales + 2 * image + 1)
     every = tl.arange(0, triton.next_power_of_2(N_TILES))
     along = alive * tl.sum(tl.load(sums + image * N_TILES + every, mask=every < N_TILES, other=0.0))
@@ -175,7 +176,7 @@ def to_tiles(source: Tensor, D: int, cotangent: bool = False) -> Tensor:
     """Tiles of symmetric matrices (B, D, D) or vectors (B, D(D+1)/2), or of the symmetric part of their cotangents."""
     tiles = source.new_empty(tiled_shape(len(source), D))
     if len(source):
-        grid = (tiles.shape[1], len(source))
+        grid = (tiles.shape[1] * len(source),)
         _to_tiles[grid](source, tiles, D, VECTOR=source.ndim == 2, SYMMETRIZE=cotangent, **_sizes(D))
     return tiles
 
@@ -185,7 +186,7 @@ def from_tiles(tiles: Tensor, D: int, vector: bool = False) -> Tensor:
     batch = len(tiles)
     out = tiles.new_empty((batch, D * (D + 1) // 2) if vector else (batch, D, D))
     if batch:
-        _from_tiles[(tiles.shape[1], batch)](tiles, out, D, VECTOR=vector, **_sizes(D))
+        _from_tiles[(tiles.shape[1] * batch,)](tiles, out, D, VECTOR=vector, **_sizes(D))
     return out
 
 
@@ -194,7 +195,7 @@ def normalize(cov: Tensor) -> tuple[Tensor, Tensor]:
     batch, D, _ = cov.shape
     sigma, scales = cov.new_empty(tiled_shape(batch, D)), cov.new_empty((batch, 2))
     if batch:
-        _normalize[(sigma.shape[1], batch)](cov, sigma, scales, D, SPAN=triton.next_power_of_2(D), **_sizes(D))
+        _normalize[(sigma.shape[1] * batch,)](cov, sigma, scales, D, SPAN=triton.next_power_of_2(D), **_sizes(D))
     return sigma, scales
 
 
@@ -202,7 +203,7 @@ def divide(s: Tensor, power: float, D: int) -> tuple[Tensor, Tensor]:
     """The vectors of S/tr(S)^power for tiles of S; and (B, 2): the trace, and whether it counts."""
     out, totals = s.new_empty((len(s), D * (D + 1) // 2)), s.new_empty((len(s), 2))
     if len(s):
-        _divide[(s.shape[1], len(s))](s, out, totals, power, D, SPAN=triton.next_power_of_2(D), **_sizes(D))
+        _divide[(s.shape[1] * len(s),)](s, out, totals, power, D, SPAN=triton.next_power_of_2(D), **_sizes(D))
     return out, totals
 
 
@@ -211,9 +212,9 @@ def spread(grad: Tensor, out: Tensor, totals: Tensor, power: float, D: int) -> t
     batch, n_sums = len(out), triton.cdiv(out.shape[1], _CHUNK)
     d_s, norms, sums = out.new_empty(tiled_shape(batch, D)), out.new_empty(batch), out.new_empty((batch, n_sums, 2))
     if batch:
-        _products[(n_sums, batch)](grad, out, sums, D, CHUNK=_CHUNK)
+        _products[(n_sums * batch,)](grad, out, sums, D, n_sums, CHUNK=_CHUNK)
         span = triton.next_power_of_2(n_sums)
-        _spread[(d_s.shape[1], batch)](grad, sums, totals, d_s, norms, power, D, n_sums, SPAN=span, **_sizes(D))
+        _spread[(d_s.shape[1] * batch,)](grad, sums, totals, d_s, norms, power, D, n_sums, SPAN=span, **_sizes(D))
     return d_s, norms
 
 
@@ -221,7 +222,7 @@ def gather(d_sigma: Tensor, d_first: Tensor, sigma: Tensor, scales: Tensor, D: i
     """The cotangent of Σ (B, D, D) for the sum of two tiled cotangents of :func:`normalize`'s result."""
     d_cov, sums = sigma.new_empty((len(sigma), D, D)), sigma.new_empty(sigma.shape[:2])
     if len(sigma):
-        grid = (sigma.shape[1], len(sigma))
+        grid = (sigma.shape[1] * len(sigma),)
         _weigh[grid](d_sigma, d_first, sigma, sums, D, **_sizes(D))
         _gather[grid](d_sigma, d_first, sums, scales, d_cov, D, **_sizes(D))
     return d_cov

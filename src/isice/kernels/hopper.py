@@ -134,7 +134,7 @@ def _finish(
 
 @gluon.jit
 def _leave(
-    result, out, source, cotangent, sigma, alive_parts, d_sigma, rate, lam, trace, alive, back, from_norm,
+    result, out, source, cotangent, sigma, alive_parts, d_sigma, rate, lam, trace, alive, back, from_norm, given,
     first_row, first_column, D, shift,
     POWER: gl.constexpr, DERIVATIVE: gl.constexpr, STEP: gl.constexpr, MOMENTS: gl.constexpr, BLOCK: gl.constexpr,
     STRIP: gl.constexpr,
@@ -152,7 +152,7 @@ def _leave(
             slope = gl.load(result + BLOCK * BLOCK + at) * from_norm
             sums = leave_slope(
                 value, slope, out, source, cotangent, sigma, alive_parts, d_sigma, at,
-                (rows[:, None] == columns[None, :]) & inside, rate, lam, trace, alive, back, D, shift,
+                (rows[:, None] == columns[None, :]) & inside, rate, lam, trace, alive, back, given, D, shift,
                 POWER, STEP, MOMENTS,
             )  # fmt: skip
             along, square = along + sums[0], square + sums[1]
@@ -183,8 +183,8 @@ def _multiply(
             if image < end:
                 first, counter = image.to(gl.int64) * (N_TILES * TILE), counters + place
                 trace, alive = _trace(source + first, D, shift, SIDE, BLOCK)
-                rate, lam, norm = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
-                to_norm = gl.where(norm > 0, DIRECTION_NORM / norm, 0.0)
+                rate, lam, norm, given = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
+                to_norm = DIRECTION_NORM / norm
                 if not DERIVATIVE:
                     wait_for(counter, arrivals)  # until nobody reads the slots of the matrix before
                 for tile in range(rank, N_TILES, size):
@@ -231,14 +231,14 @@ def _multiply(
             if image < end:
                 first = image.to(gl.int64) * (N_TILES * TILE)
                 trace, alive = _trace(source + first, D, shift, SIDE, BLOCK)
-                rate, lam, norm = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
+                rate, lam, norm, given = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
                 for tile in range(rank, N_TILES, size):
                     first_row, first_column, on_diagonal = tile_corner(tile, N_BLOCKS, BLOCK)
                     at = first + tile * TILE
                     along, square, d_rate, d_lam = _leave(
                         results + (place * N_TILES + tile) * (2 * TILE), out + at, source + at, cotangent + at,
                         sigma + at, alive_parts + at, d_sigma + at, rate, lam, trace, alive,
-                        power_of_trace(trace, POWER), norm / (DIRECTION_NORM * derivative_scale),
+                        power_of_trace(trace, POWER), norm / (DIRECTION_NORM * derivative_scale), given,
                         first_row, first_column, D, shift, POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
                     )  # fmt: skip
                     if DERIVATIVE:
@@ -264,8 +264,9 @@ def _multiply(
                     along = gl.sum(gl.load(partial, mask=every < N_TILES, other=0.0, cache_modifier=".cg"))
                     square = gl.sum(gl.load(partial + N_TILES, mask=every < N_TILES, other=0.0, cache_modifier=".cg"))
                     change = alive * along * power_of_trace(trace, POWER) / trace
+                    rate, lam, norm, given = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
                     if rank == 0:
-                        gl.store(next_norms + image, gl.sqrt(square) + gl.abs(change) * gl.sqrt(D * 1.0))
+                        gl.store(next_norms + image, given * gl.sqrt(square) + gl.abs(change) * gl.sqrt(D * 1.0))
                     for tile in range(rank, N_TILES, size):
                         first_row, _, on_diagonal = tile_corner(tile, N_BLOCKS, BLOCK)
                         if on_diagonal:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .ends import divide, gather, normalize, spread
-from .launch import Step, run
+from .launch import Step, norms_of, run
 
 
 class Settings(NamedTuple):
@@ -95,7 +95,7 @@ def vjp(
             step_options = sigma, _per_tile(eta * betas[i]), _per_tile(lam), alive[i]
             d_s, d_gradient, moments[i] = _printed_step_vjp(steps[i], *step_options, d_s)
             d_sigma -= d_gradient
-            norms = torch.linalg.vector_norm(d_s.flatten(1), dim=1)
+            norms = norms_of(d_s)
         else:
             step = Step(sigma, eta, lam, alive[i], betas[i], d_sigma, moments[i] if learned else None)
             d_s, norms = inverse(steps[i], cotangent=d_s, norms=norms, step=step, counters=counters[i])

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 import triton
 from torch import Tensor
-from triton.compiler.errors import CompilationError
 
 from . import newton_schulz
 from .program import DERIVATIVES, MOST_STEPS, SLOTS, Program, block_of, program, tiled_shape, tiling
@@ -18,7 +17,7 @@ from .program import DERIVATIVES, MOST_STEPS, SLOTS, Program, block_of, program,
 hopper: ModuleType | None
 try:
     from . import hopper
-except ImportError:  # its language is young, and may go another way
+except (ImportError, AttributeError):  # its language is young, and may go another way
     hopper = None
 
 PRECISIONS = {"accurate": 2, "fast": 1}  # planes of 16 bits: 22 or 11 bits of a number
@@ -155,8 +154,8 @@ def plan(call: Call) -> Plan:
     """Sizes, options and program of a kind of call; the first time, its kernel is compiled."""
     try:
         return _plan(call)
-    except CompilationError as error:
-        if not call.for_hopper:
+    except Exception as error:  # of the compiler and its passes, each with errors of their own
+        if not call.for_hopper or isinstance(error, torch.OutOfMemoryError):
             raise
         warnings.warn(
             f"isice: the kernel for Hopper GPUs does not compile with Triton {triton.__version__}, and another, "
@@ -195,9 +194,10 @@ def _plan(call: Call) -> Plan:
     else:
         blocks = _resident_blocks(_compiled(kernel, call, steps.dtype, options, describe), call.device)
         group = options["GROUP"] = blocks_per_matrix(n_tiles, blocks)
-        resident, spare = blocks // group, blocks % group if call.for_hopper else 0
         # To look up the compiled kernel anew for each launch, by all its arguments, takes longer than to launch it.
         compiled = _compiled(kernel, call, steps.dtype, options, describe)
+        blocks = min(blocks, _resident_blocks(compiled, call.device))
+        resident, spare = max(1, blocks // group), blocks % group if call.for_hopper else 0
         constants = [options[name] for name in kernel.arg_names if name in options]
 
         def launch(blocks: int, *args: Any) -> None:
@@ -205,6 +205,11 @@ def _plan(call: Call) -> Plan:
 
     sizes_of_all = side, n_tiles, block * block, n_slots, planes, group, resident, spare, max(1, sizes.chains)
     return Plan(steps, launch, describe, *sizes_of_all)
+
+
+def norms_of(matrices: Tensor) -> Tensor:
+    """Norms (B,) of tiled matrices; squares need the range of float64."""
+    return torch.linalg.vector_norm(matrices.flatten(1), dim=1, dtype=torch.float64).float()
 
 
 def run(
@@ -248,7 +253,7 @@ def run(
     if not batch:
         return out, next_norms
     if norms is None:
-        norms = source if cotangent is None else torch.linalg.vector_norm(cotangent.flatten(1), dim=1)
+        norms = source if cotangent is None else norms_of(cotangent)
     of_step: tuple[Any, ...] = (*(source,) * 6, 1.0)
     if step is not None:
         of_step = (step.sigma, step.alive, step.eta, step.lam, step.d_sigma, step.moments, step.beta)

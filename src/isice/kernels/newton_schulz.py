@@ -65,8 +65,8 @@ def iterate(
         # for all matrices, in registers that the products need.
         zero = tl.load(slots + 8)
         first = tl.full([], image, tl.int64) * (N_TILES * BLOCK * BLOCK)
-        rate, lam, norm = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
-        to_norm = tl.where(norm > 0, DIRECTION_NORM / norm, 0.0)
+        rate, lam, norm, given = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
+        to_norm = DIRECTION_NORM / norm
         index = tl.arange(0, triton.next_power_of_2(SIDE)) + zero
         diagonal_at = source + first + diagonal_places(index, SIDE // BLOCK, BLOCK)
         diagonal = tl.load(diagonal_at, mask=index < D, other=0.0)
@@ -106,7 +106,7 @@ def iterate(
                 )  # fmt: skip
 
         back = power_of_trace(trace, POWER)
-        rate, lam, norm = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
+        rate, lam, norm, given = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
         if not DERIVATIVE:
             arrivals += GROUP
             _arrive(counters, GROUP)
@@ -117,7 +117,7 @@ def iterate(
             at = first + tile * (BLOCK * BLOCK)
             along, square, d_rate, d_lam = leave(
                 results + 2 * tile * BLOCK * BLOCK, out + at, source + at, cotangent + at, sigma + at, alive_parts + at,
-                d_sigma + at, rate, lam, trace, alive, back, norm / (DIRECTION_NORM * derivative_scale),
+                d_sigma + at, rate, lam, trace, alive, back, norm / (DIRECTION_NORM * derivative_scale), given,
                 first_row, first_column, D, shift, POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
             )  # fmt: skip
             if DERIVATIVE:
@@ -138,7 +138,7 @@ def iterate(
             square = tl.load(partials + N_TILES + every, mask=every < N_TILES, other=0.0, cache_modifier=".cg")
             change = alive * along * back / trace
             if rank == 0:
-                tl.store(next_norms + image, tl.sqrt(tl.sum(square)) + tl.abs(change) * tl.sqrt(D * 1.0))
+                tl.store(next_norms + image, given * tl.sqrt(tl.sum(square)) + tl.abs(change) * tl.sqrt(D * 1.0))
             for tile in range(rank + zero, N_TILES, GROUP):
                 first_row, _, on_diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
                 if on_diagonal:
