@@ -293,7 +293,8 @@ def iterate(
     """
     own, rank, size, begin, end, stride = share(gl.program_id(0), gl.num_programs(0), batch, left, GROUP, CHAINS)
     N_BUFFERS: gl.constexpr = DEPTH * (4 if DERIVATIVE else 2) * PLANES
-    tiles = gl.allocate_shared_memory(straight.dtype, [N_BUFFERS, BLOCK, BLOCK_K], straight.layout)
+    # Of both ways to see a tile, the one that is aligned more.
+    tiles = gl.allocate_shared_memory(across.dtype, [N_BUFFERS, BLOCK_K, BLOCK], across.layout)
     ready = gl.allocate_shared_memory(gl.int64, [DEPTH, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [DEPTH, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(DEPTH):

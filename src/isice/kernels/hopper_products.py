@@ -53,13 +53,13 @@ def _next(buffer, phase, DEPTH: gl.constexpr):
 
 
 @gluon.jit
-def _across(tile, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr):
-    """The memory of BLOCK rows and BLOCK_K columns as one of BLOCK_K rows and BLOCK columns."""
-    layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_K, BLOCK], tile.dtype)
+def _straight(tile, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr):
+    """The memory of BLOCK_K rows and BLOCK columns as that of BLOCK rows and BLOCK_K columns."""
+    layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK, BLOCK_K], tile.dtype)
     if _PUBLIC:
-        tile = tile.reinterpret(tile.dtype, [BLOCK_K, BLOCK], layout)
+        tile = tile.reinterpret(tile.dtype, [BLOCK, BLOCK_K], layout)
     else:
-        tile = tile._reinterpret(tile.dtype, [BLOCK_K, BLOCK], layout)
+        tile = tile._reinterpret(tile.dtype, [BLOCK, BLOCK_K], layout)
     return tile
 
 
@@ -72,9 +72,9 @@ def _fetch_planes(
     for plane in gl.static_range(PLANES):
         top, tile = (slot * PLANES + plane) * SIDE, tiles.index(to + plane)
         if start < first:
-            _copy(across, [top + start, first], ready, _across(tile, BLOCK, BLOCK_K))
+            _copy(across, [top + start, first], ready, tile)
         else:
-            _copy(straight, [top + first, start], ready, tile)
+            _copy(straight, [top + first, start], ready, _straight(tile, BLOCK, BLOCK_K))
 
 
 @gluon.jit
@@ -132,12 +132,12 @@ def fetch(
 
 @gluon.jit
 def _left(tile, ACROSS: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr):
-    return _across(tile, BLOCK, BLOCK_K).permute((1, 0)) if ACROSS else tile
+    return tile.permute((1, 0)) if ACROSS else _straight(tile, BLOCK, BLOCK_K)
 
 
 @gluon.jit
 def _right(tile, ACROSS: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr):
-    return _across(tile, BLOCK, BLOCK_K) if ACROSS else tile.permute((1, 0))
+    return tile if ACROSS else _straight(tile, BLOCK, BLOCK_K).permute((1, 0))
 
 
 @gluon.jit
