@@ -85,7 +85,7 @@ def prepare(
 
 
 @triton.jit
-def leave_value(value, out, matrix, sigma, alive_parts, at, rate, lam, inside, STEP: tl.constexpr):
+def _leave_value(value, out, matrix, sigma, alive_parts, at, rate, lam, inside, STEP: tl.constexpr):
     """Stores a strip of the result, or of the next S with ``value`` as ∇₁."""
     if STEP:
         value, parts = sparse_step(tl.load(matrix + at), value - tl.load(sigma + at), rate, lam)
@@ -94,7 +94,7 @@ def leave_value(value, out, matrix, sigma, alive_parts, at, rate, lam, inside, S
 
 
 @triton.jit
-def leave_slope(
+def _leave_slope(
     value, slope, out, matrix, grad, sigma, alive_parts, d_sigma, at, diagonal, rate, lam, trace, alive, back, given,
     D, shift,
     POWER: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr,
@@ -124,23 +124,25 @@ def leave_slope(
 @triton.jit
 def leave(
     result, out, matrix, grad, sigma, alive_parts, d_sigma, rate, lam, trace, alive, back, from_norm, given,
-    first_row, first_column, D, shift,
+    first_row, first_column, D, shift, zeros, lines_of_strip, columns_of_strip,
     POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr, BLOCK: tl.constexpr,
     STRIP: tl.constexpr,
 ):  # fmt: skip
-    """Stores a finished tile, strip by strip; returns the sums over :func:`leave_slope`."""
-    columns = first_column + tl.arange(0, BLOCK)
-    along = tl.zeros((STRIP, BLOCK), dtype=tl.float32)
-    square, d_rate, d_lam = along, along, along
+    """Stores a finished tile, strip by strip; returns the sums over :func:`_leave_slope`.
+
+    Zeros, lines and columns of a strip are given: the languages of both kernels make them in different ways.
+    """
+    columns = first_column + columns_of_strip
+    along, square, d_rate, d_lam = zeros, zeros, zeros, zeros
     for strip in range(0, BLOCK, STRIP):
-        lines = strip + tl.arange(0, STRIP)
-        at = lines[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+        lines = strip + lines_of_strip
+        at = lines[:, None] * BLOCK + columns_of_strip[None, :]
         rows = first_row + lines
         inside = (rows < D)[:, None] & (columns < D)[None, :]
         value = tl.load(result + at)
         if DERIVATIVE:
             slope = tl.load(result + BLOCK * BLOCK + at) * from_norm
-            sums = leave_slope(
+            sums = _leave_slope(
                 value, slope, out, matrix, grad, sigma, alive_parts, d_sigma, at,
                 (rows[:, None] == columns[None, :]) & inside, rate, lam, trace, alive, back, given, D, shift,
                 POWER, STEP, MOMENTS,
@@ -149,7 +151,7 @@ def leave(
             if MOMENTS:
                 d_rate, d_lam = d_rate + sums[2], d_lam + sums[3]
         else:
-            leave_value(back * value, out, matrix, sigma, alive_parts, at, rate, lam, inside, STEP)
+            _leave_value(back * value, out, matrix, sigma, alive_parts, at, rate, lam, inside, STEP)
     if MOMENTS:
         return tl.sum(along), tl.sum(square), tl.sum(d_rate), tl.sum(d_lam)
     return tl.sum(along), tl.sum(square), 0.0, 0.0

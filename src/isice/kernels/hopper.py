@@ -18,7 +18,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from .borders import direction_of, leave_slope, leave_value, numbers, power_of_trace, trace_one
+from .borders import direction_of, leave, numbers, power_of_trace, trace_one
 from .hopper_products import WARPS, arrive, fetch, products, wait_for
 from .newton_schulz import DIRECTION_NORM
 from .program import M, T
@@ -133,37 +133,6 @@ def _finish(
 
 
 @gluon.jit
-def _leave(
-    result, out, source, cotangent, sigma, alive_parts, d_sigma, rate, lam, trace, alive, back, from_norm, given,
-    first_row, first_column, D, shift,
-    POWER: gl.constexpr, DERIVATIVE: gl.constexpr, STEP: gl.constexpr, MOMENTS: gl.constexpr, BLOCK: gl.constexpr,
-    STRIP: gl.constexpr,
-):  # fmt: skip
-    """As :func:`borders.leave`."""
-    along = gl.zeros((STRIP, BLOCK), gl.float32, _ROWS)
-    square, d_rate, d_lam = along, along, along
-    for strip in range(0, BLOCK, STRIP):
-        at, lines, columns = _places(BLOCK, STRIP, BLOCK)
-        at += strip * BLOCK
-        rows, columns = first_row + strip + lines, first_column + columns
-        inside = (rows < D)[:, None] & (columns < D)[None, :]
-        value = gl.load(result + at)
-        if DERIVATIVE:
-            slope = gl.load(result + BLOCK * BLOCK + at) * from_norm
-            sums = leave_slope(
-                value, slope, out, source, cotangent, sigma, alive_parts, d_sigma, at,
-                (rows[:, None] == columns[None, :]) & inside, rate, lam, trace, alive, back, given, D, shift,
-                POWER, STEP, MOMENTS,
-            )  # fmt: skip
-            along, square = along + sums[0], square + sums[1]
-            if MOMENTS:
-                d_rate, d_lam = d_rate + sums[2], d_lam + sums[3]
-        else:
-            leave_value(back * value, out, source, sigma, alive_parts, at, rate, lam, inside, STEP)
-    return gl.sum(along), gl.sum(square), gl.sum(d_rate), gl.sum(d_lam)
-
-
-@gluon.jit
 def _multiply(
     source, cotangent, norms, out, next_norms, sigma, alive_parts, rates, lams, d_sigma, moments, beta,
     workspace, partials, counters, results, slots, weights, n_stages, D, shift, scale, m_shift, derivative_scale,
@@ -235,11 +204,13 @@ def _multiply(
                 for tile in range(rank, N_TILES, size):
                     first_row, first_column, on_diagonal = tile_corner(tile, N_BLOCKS, BLOCK)
                     at = first + tile * TILE
-                    along, square, d_rate, d_lam = _leave(
+                    _, strip_lines, strip_columns = _places(BLOCK, STRIP, BLOCK)
+                    along, square, d_rate, d_lam = leave(
                         results + (place * N_TILES + tile) * (2 * TILE), out + at, source + at, cotangent + at,
                         sigma + at, alive_parts + at, d_sigma + at, rate, lam, trace, alive,
                         power_of_trace(trace, POWER), norm / (DIRECTION_NORM * derivative_scale), given,
-                        first_row, first_column, D, shift, POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
+                        first_row, first_column, D, shift, gl.zeros((STRIP, BLOCK), gl.float32, _ROWS), strip_lines,
+                        strip_columns, POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
                     )  # fmt: skip
                     if DERIVATIVE:
                         twice, partial = gl.where(on_diagonal, 1.0, 2.0), partials + place * (2 * N_TILES) + tile

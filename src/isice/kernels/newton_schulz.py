@@ -118,7 +118,8 @@ def iterate(
             along, square, d_rate, d_lam = leave(
                 results + 2 * tile * BLOCK * BLOCK, out + at, source + at, cotangent + at, sigma + at, alive_parts + at,
                 d_sigma + at, rate, lam, trace, alive, back, norm / (DIRECTION_NORM * derivative_scale), given,
-                first_row, first_column, D, shift, POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
+                first_row, first_column, D, shift, tl.zeros((STRIP, BLOCK), tl.float32), tl.arange(0, STRIP),
+                tl.arange(0, BLOCK), POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
             )  # fmt: skip
             if DERIVATIVE:
                 twice = tl.where(on_diagonal, 1.0, 2.0)
