@@ -7,7 +7,6 @@ import torch
 
 pytest.importorskip("triton")
 
-
 from isice.kernels import ends, isice, launch
 from isice.kernels.ends import from_tiles, to_tiles
 from isice.kernels.program import M, T, program, tiled_shape
