@@ -42,11 +42,11 @@ def described(rows, columns):
 for derivative, planes, for_hopper in ((False, 1, False), (True, 2, False), (False, 1, True), (True, 2, True)):
     if for_hopper and CAPABILITY != 90:
         continue
-    block_k, depth, strip, _, chains = launch.shape_of(256, planes, derivative, for_hopper)
+    block_k, depth, chains = launch.shape_of(256, planes, derivative, for_hopper)
     DTYPES |= {"straight": described(64, block_k), "across": described(block_k, 64)}
     used = shared(
         hopper.iterate if for_hopper else iterate, 4, depth, POWER=-1.0, DERIVATIVE=derivative, STEP=True,
-        MOMENTS=derivative, SIDE=256, BLOCK=64, BLOCK_K=block_k, STRIP=strip, PLANES=planes, N_TILES=10, N_SLOTS=12,
+        MOMENTS=derivative, SIDE=256, BLOCK=64, BLOCK_K=block_k, STRIP=16, PLANES=planes, N_TILES=10, N_SLOTS=12,
         GROUP=10, **({"CHAINS": chains, "DEPTH": depth} if for_hopper else {}),
     )
     assert used <= (113 if for_hopper else 99) * 1024, used  # two blocks on a Hopper GPU, one on those with the least

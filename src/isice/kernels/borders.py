@@ -50,13 +50,13 @@ def add_to_diagonal(tile, value, n_rows, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def trace_one(tile, diagonal, D, shift, trace, alive):
+def _trace_one(tile, diagonal, D, shift, trace, alive):
     """A tile of T: the shifted matrix divided by its trace; I/D where there is no variance."""
     return tile * (1.0 / trace) + tl.where(diagonal, shift / trace + (1.0 - alive) / D, 0.0)
 
 
 @triton.jit
-def direction_of(cotangent, alive_parts, at, rate, STEP: tl.constexpr):
+def _direction(cotangent, alive_parts, at, rate, STEP: tl.constexpr):
     """Entries of the symmetric cotangent of the result of the iteration."""
     grad = tl.load(cotangent + at)
     if STEP:
@@ -68,20 +68,23 @@ def direction_of(cotangent, alive_parts, at, rate, STEP: tl.constexpr):
 @triton.jit
 def prepare(
     workspace, matrix, grad, alive_parts, rate, trace, alive, scale, m_shift, d_scale,
-    first_row, first_column, D, shift,
+    first_row, first_column, lines, columns, mirror, D, shift,
     DERIVATIVE: tl.constexpr, STEP: tl.constexpr, SIDE: tl.constexpr, BLOCK: tl.constexpr, PLANES: tl.constexpr,
 ):  # fmt: skip
-    """Stores a tile of T, of M, and of the direction."""
-    line, on_diagonal = tl.arange(0, BLOCK), first_row == first_column
-    rows, columns, at = first_row + line, first_column + line, line[:, None] * BLOCK + line[None, :]
+    """Stores a tile of T, of M, and of the direction.
+
+    Here and below, lines and columns of a tile are given: the languages of both kernels make them in different ways.
+    """
+    at = lines[:, None] * BLOCK + columns[None, :]
+    rows, columns = first_row + lines, first_column + columns
     eye = rows[:, None] == columns[None, :]
-    t = trace_one(tl.load(matrix + at), eye & (rows < D)[:, None], D, shift, trace, alive)
-    store_value(workspace, _T, t * scale, rows, columns, on_diagonal, SIDE, PLANES)
-    if on_diagonal:
-        store_value(workspace, _M, t * scale - tl.where(eye, m_shift, 0.0), rows, columns, True, SIDE, PLANES)
+    t = _trace_one(tl.load(matrix + at), eye & (rows < D)[:, None], D, shift, trace, alive)
+    store_value(workspace, _T, t * scale, rows, columns, mirror, SIDE, PLANES)
+    if first_row == first_column:
+        store_value(workspace, _M, t * scale - tl.where(eye, m_shift, 0.0), rows, columns, False, SIDE, PLANES)
     if DERIVATIVE:
-        dt = d_scale * direction_of(grad, alive_parts, at, rate, STEP)
-        store_value(workspace, _T + D_SLOT, dt, rows, columns, on_diagonal, SIDE, PLANES)
+        dt = d_scale * _direction(grad, alive_parts, at, rate, STEP)
+        store_value(workspace, _T + D_SLOT, dt, rows, columns, mirror, SIDE, PLANES)
 
 
 @triton.jit
@@ -103,8 +106,8 @@ def _leave_slope(
     ``given``), and for the cotangents of rate and λ. Beyond D the cotangent is zero, and with it all of that.
     """
     s = tl.load(matrix + at)
-    direction = direction_of(grad, alive_parts, at, rate, STEP)
-    t = trace_one(s, diagonal, D, shift, trace, alive)
+    direction = _direction(grad, alive_parts, at, rate, STEP)
+    t = _trace_one(s, diagonal, D, shift, trace, alive)
     along = POWER * direction * value - slope * t
     d_rate, d_lam = along, along
     slope *= back / trace
@@ -124,20 +127,15 @@ def _leave_slope(
 @triton.jit
 def leave(
     result, out, matrix, grad, sigma, alive_parts, d_sigma, rate, lam, trace, alive, back, from_norm, given,
-    first_row, first_column, D, shift, zeros, lines_of_strip, columns_of_strip,
+    first_row, first_column, zeros, lines, columns, D, shift,
     POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr, BLOCK: tl.constexpr,
     STRIP: tl.constexpr,
 ):  # fmt: skip
-    """Stores a finished tile, strip by strip; returns the sums over :func:`_leave_slope`.
-
-    Zeros, lines and columns of a strip are given: the languages of both kernels make them in different ways.
-    """
-    columns = first_column + columns_of_strip
+    """Stores a finished tile, strip by strip; returns the sums over :func:`_leave_slope`. Zeros, too, are given."""
     along, square, d_rate, d_lam = zeros, zeros, zeros, zeros
+    at_first, columns = lines[:, None] * BLOCK + columns[None, :], first_column + columns
     for strip in range(0, BLOCK, STRIP):
-        lines = strip + lines_of_strip
-        at = lines[:, None] * BLOCK + columns_of_strip[None, :]
-        rows = first_row + lines
+        at, rows = at_first + strip * BLOCK, first_row + strip + lines
         inside = (rows < D)[:, None] & (columns < D)[None, :]
         value = tl.load(result + at)
         if DERIVATIVE:

@@ -13,11 +13,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .program import block_of, tiling
-from .tiles import tile_corner
+from .program import PLANES_OF, block_of, tiling
+from .tiles import split, tile_corner
 
-_PLANES = {"accurate": 2, "fast": 1}
-MOST_WIDTH = 128  # positions of a block of the derivative: each block reads two rows of tiles of the cotangent
+MOST_WIDTH = 128  # positions of a block of the derivative: each block reads a row of tiles of the cotangent
 
 
 @triton.jit
@@ -39,13 +38,6 @@ def _scale(bound):
     exponent = tl.maximum(bound.to(tl.int32, bitcast=True) >> 23, 15)
     scale, inverse = (268 - exponent) << 23, (exponent - 14) << 23
     return scale.to(tl.float32, bitcast=True), inverse.to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _halves(value):
-    """The nearest float16, and what is missing."""
-    high = value.to(tl.float16)
-    return high, (value - high.to(tl.float32)).to(tl.float16)
 
 
 @triton.jit
@@ -90,8 +82,8 @@ def _value(x, cov, rows_of, C, n_units, stride_b, c_units, s_units, C_UNIT: tl.c
         left = tl.where(inside, (left - row_mean[:, None]) * row_scale[:, None], 0.0)
         right, inside = _load(x, columns, positions, C, N, stride_c, stride_n, WIDE)
         right = tl.where(inside, (right - column_mean[:, None]) * column_scale[:, None], 0.0)
-        a, a_low = _halves(left)
-        c, c_low = _halves(tl.trans(right))
+        a, a_low = split(left, tl.float16)
+        c, c_low = split(tl.trans(right), tl.float16)
         if PLANES == 2:  # small products have a sum of their own: tensor cores cut off what is small against their sum
             small = tl.dot(a_low, c, small)
             small = tl.dot(a, c_low, small)
@@ -138,7 +130,7 @@ def _split_cotangent(grad, rows_of, planes, backs, C, PLANES: tl.constexpr, SIDE
     for begin in range(0, SIDE, BLOCK):
         others = begin + tl.arange(0, BLOCK)
         slopes = _slopes(grad, rows_of, rows, others, C) * scale[:, None]
-        high, low = _halves(slopes)
+        high, low = split(slopes, tl.float16)
         at = rows[:, None] * SIDE + others[None, :]
         tl.store(planes + at, high)
         if PLANES == 2:
@@ -167,7 +159,7 @@ def _vjp(x, rows_of, planes, backs, d_x, C, n_units, stride_b, c_units, s_units,
         mean = tl.load(rows_of + others, mask=others < C, other=0.0)
         scale, _ = _scale(tl.load(rows_of + C + others, mask=others < C, other=0.0))
         centred = tl.where(inside, (value - mean[:, None]) * scale[:, None], 0.0)
-        high, low = _halves(centred)
+        high, low = split(centred, tl.float16)
         if PLANES == 2:
             small = tl.dot(tl.load(planes + SIDE * SIDE + at), high, small)
             small = tl.dot(slopes, low, small)
@@ -218,7 +210,7 @@ def value(x: Tensor, precision: str) -> tuple[Tensor, Tensor]:
     if batch:
         numbers, layout = _layout(x)
         constants = layout | value_options(block) | {"N_TILES": n_tiles, "N_BLOCKS": n_blocks}
-        _value[(batch * n_tiles,)](x, cov, rows, *numbers, PLANES=_PLANES[precision], **constants)
+        _value[(batch * n_tiles,)](x, cov, rows, *numbers, PLANES=PLANES_OF[precision], **constants)
     return cov, rows
 
 
@@ -231,7 +223,7 @@ def vjp(x: Tensor, rows: Tensor, grad: Tensor, precision: str) -> Tensor:
     batch, C, N = x.shape
     d_x, (block, n_blocks, _) = torch.empty_like(x), tiling(C, _block_of(C, x.element_size()))
     if batch:
-        side, n_planes = n_blocks * block, _PLANES[precision]
+        side, n_planes = n_blocks * block, PLANES_OF[precision]
         planes = torch.empty((batch, n_planes, side, side), dtype=torch.float16, device=x.device)
         backs = torch.empty((batch, side), dtype=torch.float32, device=x.device)
         part = block_of(C)

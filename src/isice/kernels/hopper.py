@@ -18,15 +18,12 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from .borders import direction_of, leave, numbers, power_of_trace, trace_one
+from .borders import leave, numbers, power_of_trace, prepare
 from .hopper_products import WARPS, arrive, fetch, products, wait_for
 from .newton_schulz import DIRECTION_NORM
-from .program import M, T
-from .stage import D_SLOT
+from .stage import finish
 from .tiles import diagonal_places, tile_corner, trace_of
 
-_T: gl.constexpr = gl.constexpr(T)
-_M: gl.constexpr = gl.constexpr(M)
 _FETCHER_REGISTERS: gl.constexpr = gl.constexpr(24)
 # Tiles are loaded and stored with eight threads a row, and 16 bytes of a plane for each.
 _ROWS: gl.constexpr = gl.constexpr(gl.BlockedLayout([1, 8], [4, 8], [WARPS, 1], [1, 0]))
@@ -48,88 +45,15 @@ def share(block, n_blocks, batch, left, GROUP: tl.constexpr, CHAINS: tl.constexp
 
 
 @gluon.jit
-def _places(STRIDE: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr):
-    """Offsets within a tile, and its lines and columns."""
-    lines = gl.arange(0, ROWS, gl.SliceLayout(1, _ROWS))
-    columns = gl.arange(0, COLUMNS, gl.SliceLayout(0, _ROWS))
-    return lines[:, None] * STRIDE + columns[None, :], lines, columns
-
-
-@gluon.jit
-def _load(slot, first_row, first_column, SIDE: gl.constexpr, BLOCK: gl.constexpr, PLANES: gl.constexpr):
-    """A tile of a slot in float32."""
-    at, _, _ = _places(SIDE, BLOCK, BLOCK)
-    plane = slot + first_row * SIDE + first_column + at
-    value = gl.load(plane).to(gl.float32)
-    if PLANES == 2:
-        value += gl.load(plane + SIDE * SIDE).to(gl.float32)
-    return value
-
-
-@gluon.jit
-def _store(slot, value, first_row, first_column, SIDE: gl.constexpr, BLOCK: gl.constexpr, PLANES: gl.constexpr):
-    """Splits a float32 tile into the planes of a slot."""
-    at, _, _ = _places(SIDE, BLOCK, BLOCK)
-    plane = slot + first_row * SIDE + first_column + at
-    high = value.to(slot.dtype.element_ty)
-    gl.store(plane, high)
-    if PLANES == 2:
-        gl.store(plane + SIDE * SIDE, (value - high.to(gl.float32)).to(slot.dtype.element_ty))
+def _lines(ROWS: gl.constexpr, COLUMNS: gl.constexpr):
+    """The lines and the columns of a tile."""
+    return gl.arange(0, ROWS, gl.SliceLayout(1, _ROWS)), gl.arange(0, COLUMNS, gl.SliceLayout(0, _ROWS))
 
 
 @gluon.jit
 def _trace(source, D, shift, SIDE: gl.constexpr, BLOCK: gl.constexpr):
     index = gl.arange(0, triton.next_power_of_2(SIDE), _LINE)
     return trace_of(gl.load(source + diagonal_places(index, SIDE // BLOCK, BLOCK), mask=index < D, other=0.0), D, shift)
-
-
-@gluon.jit
-def _prepare(
-    space, source, cotangent, alive_parts, rate, trace, alive, scale, m_shift, d_scale,
-    first_row, first_column, D, shift,
-    DERIVATIVE: gl.constexpr, STEP: gl.constexpr, SIDE: gl.constexpr, BLOCK: gl.constexpr, PLANES: gl.constexpr,
-):  # fmt: skip
-    """As :func:`borders.prepare`."""
-    SIZE: gl.constexpr = PLANES * SIDE * SIDE
-    at, lines, columns = _places(BLOCK, BLOCK, BLOCK)
-    rows, columns = first_row + lines, first_column + columns
-    eye = rows[:, None] == columns[None, :]
-    t = scale * trace_one(gl.load(source + at), eye & (rows < D)[:, None], D, shift, trace, alive)
-    _store(space + _T * SIZE, t, first_row, first_column, SIDE, BLOCK, PLANES)
-    if first_row == first_column:
-        _store(space + _M * SIZE, t - gl.where(eye, m_shift, 0.0), first_row, first_column, SIDE, BLOCK, PLANES)
-    if DERIVATIVE:
-        dt = d_scale * direction_of(cotangent, alive_parts, at, rate, STEP)
-        _store(space + (_T + D_SLOT) * SIZE, dt, first_row, first_column, SIDE, BLOCK, PLANES)
-
-
-@gluon.jit
-def _finish(
-    total, d_total, space, result, into, into_diagonal, term, last, alpha, beta, gamma, shift, first_row, first_column,
-    DERIVATIVE: gl.constexpr, SIDE: gl.constexpr, BLOCK: gl.constexpr, PLANES: gl.constexpr,
-):  # fmt: skip
-    """As :func:`stage.stage`, after its products."""
-    SIZE: gl.constexpr = PLANES * SIDE * SIDE
-    at, lines, columns = _places(BLOCK, BLOCK, BLOCK)
-    eye = gl.where((first_row + lines)[:, None] == (first_column + columns)[None, :], 1.0, 0.0)
-    value = alpha * gl.convert_layout(total, _ROWS) + gamma * eye
-    if term >= 0:  # the block stored this tile itself
-        value += beta * _load(space + term * SIZE, first_row, first_column, SIDE, BLOCK, PLANES)
-    if last:
-        gl.store(result + at, value)
-    else:
-        _store(space + into * SIZE, value, first_row, first_column, SIDE, BLOCK, PLANES)
-        if first_row == first_column and into_diagonal >= 0:
-            slot = space + into_diagonal * SIZE
-            _store(slot, value - shift * eye, first_row, first_column, SIDE, BLOCK, PLANES)
-    if DERIVATIVE:
-        slope = alpha * gl.convert_layout(d_total, _ROWS)
-        if term >= 0:
-            slope += beta * _load(space + (term + D_SLOT) * SIZE, first_row, first_column, SIDE, BLOCK, PLANES)
-        if last:
-            gl.store(result + BLOCK * BLOCK + at, slope)
-        else:
-            _store(space + (into + D_SLOT) * SIZE, slope, first_row, first_column, SIDE, BLOCK, PLANES)
 
 
 @gluon.jit
@@ -159,17 +83,18 @@ def _multiply(
                 for tile in range(rank, N_TILES, size):
                     first_row, first_column, _ = tile_corner(tile, N_BLOCKS, BLOCK)
                     at = first + tile * TILE
-                    _prepare(
+                    lines, columns = _lines(BLOCK, BLOCK)
+                    prepare(
                         workspace + place.to(gl.int64) * SPACE, source + at, cotangent + at,
                         alive_parts + at, rate, trace, alive, scale, m_shift, to_norm * scale * derivative_scale,
-                        first_row, first_column, D, shift, DERIVATIVE, STEP, SIDE, BLOCK, PLANES,
+                        first_row, first_column, lines, columns, False, D, shift, DERIVATIVE, STEP, SIDE, BLOCK, PLANES,
                     )  # fmt: skip
                 arrive(counter)
         arrivals += size
 
         for index_of_stage in range(0, n_stages):
             row, weight = slots + 9 * index_of_stage, weights + 4 * index_of_stage
-            into, into_diagonal = gl.load(row + 4), gl.load(row + 5)
+            into = gl.load(row + 4), gl.load(row + 5)
             term, next_wait = gl.load(row + 6), gl.load(row + 7)
             alpha, of_term = gl.load(weight), gl.load(weight + 1)
             gamma, next_shift = gl.load(weight + 2), gl.load(weight + 3)
@@ -183,10 +108,12 @@ def _multiply(
                             tiles, ready, empty, buffer, phase, first_row, first_column,
                             DERIVATIVE, SIDE, BLOCK, BLOCK_K, PLANES, DEPTH,
                         )  # fmt: skip
-                        _finish(
+                        total, d_total = gl.convert_layout(total, _ROWS), gl.convert_layout(d_total, _ROWS)
+                        lines, columns = _lines(BLOCK, BLOCK)
+                        finish(
                             total, d_total, workspace + place.to(gl.int64) * SPACE,
-                            results + (place * N_TILES + tile) * (2 * TILE), into, into_diagonal, term, last,
-                            alpha, of_term, gamma, next_shift, first_row, first_column,
+                            results + (place * N_TILES + tile) * (2 * TILE), into, term, last,
+                            alpha, of_term, gamma, next_shift, first_row, first_column, lines, columns, False,
                             DERIVATIVE, SIDE, BLOCK, PLANES,
                         )  # fmt: skip
                     # After the last stage of a derivative, blocks arrive with their sums instead.
@@ -204,13 +131,13 @@ def _multiply(
                 for tile in range(rank, N_TILES, size):
                     first_row, first_column, on_diagonal = tile_corner(tile, N_BLOCKS, BLOCK)
                     at = first + tile * TILE
-                    _, strip_lines, strip_columns = _places(BLOCK, STRIP, BLOCK)
+                    lines, columns = _lines(STRIP, BLOCK)
                     along, square, d_rate, d_lam = leave(
                         results + (place * N_TILES + tile) * (2 * TILE), out + at, source + at, cotangent + at,
                         sigma + at, alive_parts + at, d_sigma + at, rate, lam, trace, alive,
                         power_of_trace(trace, POWER), norm / (DIRECTION_NORM * derivative_scale), given,
-                        first_row, first_column, D, shift, gl.zeros((STRIP, BLOCK), gl.float32, _ROWS), strip_lines,
-                        strip_columns, POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
+                        first_row, first_column, gl.zeros((STRIP, BLOCK), gl.float32, _ROWS), lines, columns,
+                        D, shift, POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
                     )  # fmt: skip
                     if DERIVATIVE:
                         twice, partial = gl.where(on_diagonal, 1.0, 2.0), partials + place * (2 * N_TILES) + tile

@@ -83,7 +83,7 @@ def fetch(
     DERIVATIVE: gl.constexpr, SIDE: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, PLANES: gl.constexpr,
     N_TILES: gl.constexpr, N_SLOTS: gl.constexpr, CHAINS: gl.constexpr, DEPTH: gl.constexpr,
 ):  # fmt: skip
-    """What the fetching warp does: fills the buffers with what the others needs, in its order."""
+    """What the fetching warp does: fills the buffers with what the others need, in their order."""
     FACTORS: gl.constexpr = 4 if DERIVATIVE else 2
     arrivals, buffer, phase = 0, 0, 1
     for first_image in range(begin, end, stride * CHAINS):
@@ -202,18 +202,13 @@ def products(
     # Tensor cores cut off what is small against their sum: small products have sums of their own.
     total = gl.zeros((BLOCK, BLOCK), gl.float32, _SUM)
     small, d_total, d_small = total, total, total
-    total, small, d_total, d_small, buffer, phase = _add_products(
-        total, small, d_total, d_small, tiles, ready, empty, buffer, phase, 0, first_row,
-        True, True, DERIVATIVE, BLOCK, BLOCK_K, PLANES, DEPTH,
-    )  # fmt: skip
-    total, small, d_total, d_small, buffer, phase = _add_products(
-        total, small, d_total, d_small, tiles, ready, empty, buffer, phase, first_row, first_column,
-        False, True, DERIVATIVE, BLOCK, BLOCK_K, PLANES, DEPTH,
-    )  # fmt: skip
-    total, small, d_total, d_small, buffer, phase = _add_products(
-        total, small, d_total, d_small, tiles, ready, empty, buffer, phase, first_column, SIDE,
-        False, False, DERIVATIVE, BLOCK, BLOCK_K, PLANES, DEPTH,
-    )  # fmt: skip
+    # Before the row of the tile both factors lie across, before its column the right one, from there on none.
+    bounds = 0, first_row, first_column, SIDE
+    for part in gl.static_range(3):
+        total, small, d_total, d_small, buffer, phase = _add_products(
+            total, small, d_total, d_small, tiles, ready, empty, buffer, phase, bounds[part], bounds[part + 1],
+            part == 0, part < 2, DERIVATIVE, BLOCK, BLOCK_K, PLANES, DEPTH,
+        )  # fmt: skip
     total, small, d_total, d_small = _in_flight((total, small, d_total, d_small), 0, DERIVATIVE, PLANES)
     mbarrier.arrive(empty.index(gl.where(buffer == 0, DEPTH - 1, buffer - 1)))
     if PLANES == 2:

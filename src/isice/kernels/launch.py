@@ -12,7 +12,7 @@ import triton
 from torch import Tensor
 
 from . import newton_schulz
-from .program import DERIVATIVES, MOST_STEPS, SLOTS, Program, block_of, program, tiled_shape, tiling
+from .program import DERIVATIVES, MOST_STEPS, PLANES_OF, SLOTS, Program, block_of, program, tiled_shape, tiling
 
 hopper: ModuleType | None
 try:
@@ -20,10 +20,11 @@ try:
 except (ImportError, AttributeError):  # its language is young, and may go another way
     hopper = None
 
-PRECISIONS = {"accurate": 2, "fast": 1}  # planes of 16 bits: 22 or 11 bits of a number
 _POWER = {"inverse": -1.0, "sqrt": 0.5, "inverse_sqrt": -0.5}
 # Triton's interpreter runs the blocks one after the other: none may wait for another.
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+_STRIP = 16  # rows of a tile that are in work at once, after the products
+_REGISTERS = 128  # of a thread of the kernel for Hopper GPUs, on average: two blocks of eight warps share all
 
 
 class Shape(NamedTuple):
@@ -31,8 +32,6 @@ class Shape(NamedTuple):
 
     block_k: int  # depth of a step of a product
     depth: int  # steps of a product in flight
-    strip: int = 16  # rows of a tile that are in work at once, after the products
-    registers: int | None = None  # of a thread, at most
     chains: int = 0  # matrices that a group carries in turn, with the kernel for Hopper GPUs; 0 with the other
 
 
@@ -54,8 +53,8 @@ def shape_of(D: int, planes: int, derivative: bool, for_hopper: bool) -> Shape:
         block_k = 32 if derivative and planes == 2 else 64
         return Shape(min(block_k, block_of(D)), 3 if not derivative or planes == 2 else 2)
     if derivative and planes == 2:  # whose slots would not fit into the second cache level twice
-        return Shape(32, 3, registers=128, chains=1)
-    return Shape(64, 3 if derivative or planes == 2 else 4, registers=128, chains=2)
+        return Shape(32, 3, chains=1)
+    return Shape(64, 3 if derivative or planes == 2 else 4, chains=2)
 
 
 def blocks_per_matrix(n_tiles: int, at_once: int) -> int:
@@ -108,8 +107,6 @@ class Plan(NamedTuple):
     launch: Callable[..., None]  # takes the number of blocks and the arguments that vary
     describe: Callable[[Tensor, int], Sequence[Any]]  # the arguments of one kernel only, given workspace and `left`
     side: int
-    n_tiles: int
-    tile: int  # how many numbers a tile has
     n_slots: int
     planes: int
     group: int  # blocks that share a matrix
@@ -140,7 +137,7 @@ def _resident_blocks(compiled: Any, device: torch.device) -> int:
 
 def _n_planes(n_iter: int, precision: str) -> int:
     """More steps than float16 allows are computed in bfloat16, which has too few bits for one plane."""
-    return PRECISIONS[precision] if n_iter <= MOST_STEPS else 2
+    return PLANES_OF[precision] if n_iter <= MOST_STEPS else 2
 
 
 @functools.lru_cache(maxsize=8)
@@ -174,14 +171,14 @@ def _plan(call: Call) -> Plan:
         "POWER": _POWER[call.kind], "DERIVATIVE": call.derivative, "STEP": call.step,
         "MOMENTS": call.moments,
         "SIDE": side, "BLOCK": block, "BLOCK_K": sizes.block_k,
-        "STRIP": min(block, sizes.strip), "PLANES": planes, "N_TILES": n_tiles, "N_SLOTS": n_slots,
-        "GROUP": 1 if INTERPRETED else n_tiles, "num_warps": 4, "maxnreg": sizes.registers,
+        "STRIP": min(block, _STRIP), "PLANES": planes, "N_TILES": n_tiles, "N_SLOTS": n_slots,
+        "GROUP": 1 if INTERPRETED else n_tiles, "num_warps": 4,
         "launch_cooperative_grid": not INTERPRETED,
     }  # fmt: skip
     kernel: Any
     if call.for_hopper and hopper is not None:
         kernel, describe = hopper.iterate, hopper.describer(side, block, sizes.block_k, steps.dtype)
-        options |= {"CHAINS": sizes.chains, "DEPTH": sizes.depth}
+        options |= {"CHAINS": sizes.chains, "DEPTH": sizes.depth, "maxnreg": _REGISTERS}
     else:
         kernel, describe = newton_schulz.iterate, lambda workspace, left: (side,)
         options["num_stages"] = sizes.depth
@@ -203,8 +200,7 @@ def _plan(call: Call) -> Plan:
         def launch(blocks: int, *args: Any) -> None:
             compiled[(blocks, 1, 1)](*args, *constants)
 
-    sizes_of_all = side, n_tiles, block * block, n_slots, planes, group, resident, spare, max(1, sizes.chains)
-    return Plan(steps, launch, describe, *sizes_of_all)
+    return Plan(steps, launch, describe, side, n_slots, planes, group, resident, spare, max(1, sizes.chains))
 
 
 def norms_of(matrices: Tensor) -> Tensor:
@@ -233,7 +229,7 @@ def run(
         D: How many rows they have.
         n_iter: Newton–Schulz steps.
         kind: ``"inverse"``, ``"sqrt"`` or ``"inverse_sqrt"``; an inverse root takes two steps or more.
-        precision: A key of :data:`PRECISIONS`.
+        precision: A key of :data:`program.PLANES_OF`.
         shift: Added to the diagonal first.
         cotangent: Of the result, or with ``step`` of the next S; symmetric.
         norms: Its norm for each matrix (B,), or somewhat more.
@@ -259,16 +255,16 @@ def run(
         of_step = (step.sigma, step.alive, step.eta, step.lam, step.d_sigma, step.moments, step.beta)
         of_step = tuple(source if value is None else value for value in of_step)
     # The last round may be small: then its blocks have the GPU to themselves.
-    steps = fixed.program
-    groups, left, places = divide(batch, fixed.resident, fixed.n_tiles, fixed.group, fixed.spare, fixed.chains)
+    steps, (_, n_tiles, block, _) = fixed.program, out.shape
+    groups, left, places = divide(batch, fixed.resident, n_tiles, fixed.group, fixed.spare, fixed.chains)
     slots = (places, fixed.n_slots, fixed.planes, fixed.side, fixed.side)
     workspace = torch.empty(slots, dtype=steps.dtype, device=device)
     fixed.launch(
         groups * fixed.group + (fixed.spare if left else 0),
         source, source if cotangent is None else cotangent, norms, out, next_norms, *of_step,
-        workspace, *fixed.describe(workspace, left), source.new_empty((places, 2, fixed.n_tiles)),
+        workspace, *fixed.describe(workspace, left), source.new_empty((places, 2, n_tiles)),
         torch.zeros(places, dtype=torch.int32, device=device) if counters is None else counters,
-        source.new_empty((places, fixed.n_tiles, 2, fixed.tile)),
+        source.new_empty((places, n_tiles, 2, block * block)),
         steps.slots, steps.weights, len(steps.slots), batch - left, D, shift, steps.scale, steps.shift,
         steps.derivative_scale,
     )  # fmt: skip

@@ -78,7 +78,8 @@ def iterate(
             at = first + tile * (BLOCK * BLOCK)
             prepare(
                 workspace, source + at, cotangent + at, alive_parts + at, rate, trace, alive, scale, m_shift,
-                to_norm * scale * derivative_scale, first_row, first_column, D, shift,
+                to_norm * scale * derivative_scale, first_row, first_column, tl.arange(0, BLOCK), tl.arange(0, BLOCK),
+                first_row != first_column, D, shift,
                 DERIVATIVE, STEP, SIDE, BLOCK, PLANES,
             )  # fmt: skip
 
@@ -118,8 +119,8 @@ def iterate(
             along, square, d_rate, d_lam = leave(
                 results + 2 * tile * BLOCK * BLOCK, out + at, source + at, cotangent + at, sigma + at, alive_parts + at,
                 d_sigma + at, rate, lam, trace, alive, back, norm / (DIRECTION_NORM * derivative_scale), given,
-                first_row, first_column, D, shift, tl.zeros((STRIP, BLOCK), tl.float32), tl.arange(0, STRIP),
-                tl.arange(0, BLOCK), POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
+                first_row, first_column, tl.zeros((STRIP, BLOCK), tl.float32), tl.arange(0, STRIP),
+                tl.arange(0, BLOCK), D, shift, POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
             )  # fmt: skip
             if DERIVATIVE:
                 twice = tl.where(on_diagonal, 1.0, 2.0)

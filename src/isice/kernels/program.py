@@ -26,6 +26,7 @@ SLOTS, DERIVATIVES = 7, 5  # the derivatives of T, R and Q follow; that of M is 
 _LARGEST, MOST_STEPS = 2.0**10, 12
 _PAIR, _SINGLE = 4.5, {"inverse": 6.0, "inverse_sqrt": 3.0, "sqrt": 3.0}  # M = T − this·I, before two steps and one
 _GROWTH = {"inverse": 2.25, "inverse_sqrt": 1.5, "sqrt": 1.0}  # of the result, at most, in a step
+PLANES_OF = {"accurate": 2, "fast": 1}  # of 16 bits, by precision: 22 or 11 bits of a number
 
 
 class Stage(NamedTuple):

@@ -59,21 +59,34 @@ def products(
 
 @triton.jit
 def stage(
-    workspace, side, result, left, right, out, term, last, alpha, beta, gamma, shift,
+    workspace, side, result, left, right, into, term, last, alpha, beta, gamma, shift,
     first_row, first_column, DERIVATIVE: tl.constexpr,
     SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr,
 ):  # fmt: skip
-    """Stores a tile of αLC + βT + γI and its derivative: in slots, or after the last product in ``result``.
-
-    Matrices are given by two slots, the second that of their tiles on the diagonal; negative if there is none to store.
-    T is in the slot ``term``; negative if there is none to add.
-    """
+    """A stage on one tile: :func:`finish` of :func:`products`. Matrices are given by two slots, as ``into`` there."""
     total, d_total = products(
         workspace, side, left, right, first_row, first_column, DERIVATIVE,
         SIDE, BLOCK, BLOCK_K, PLANES,
     )  # fmt: skip
-    line, on_diagonal = tl.arange(0, BLOCK), first_row == first_column
-    rows, columns, whole = first_row + line, first_column + line, line[:, None] * BLOCK + line[None, :]
+    line = tl.arange(0, BLOCK)
+    finish(
+        total, d_total, workspace, result, into, term, last, alpha, beta, gamma, shift, first_row, first_column,
+        line, line, first_row != first_column, DERIVATIVE, SIDE, BLOCK, PLANES,
+    )  # fmt: skip
+
+
+@triton.jit
+def finish(
+    total, d_total, workspace, result, into, term, last, alpha, beta, gamma, shift, first_row, first_column,
+    lines, columns, mirror, DERIVATIVE: tl.constexpr, SIDE: tl.constexpr, BLOCK: tl.constexpr, PLANES: tl.constexpr,
+):  # fmt: skip
+    """Stores a tile of αLC + βT + γI and its derivative: in slots, or after the last product in ``result``.
+
+    ``into`` is two slots, the second that of tiles on the diagonal; negative if there is none to store. T is in the
+    slot ``term``; negative if there is none to add. Lines and columns of a tile are given, as to ``borders.prepare``.
+    """
+    whole = lines[:, None] * BLOCK + columns[None, :]
+    rows, columns = first_row + lines, first_column + columns
     eye = tl.where(rows[:, None] == columns[None, :], 1.0, 0.0)
     value = alpha * total + gamma * eye
     if term >= 0:  # the block stored this tile itself
@@ -81,9 +94,9 @@ def stage(
     if last:
         tl.store(result + whole, value)
     else:
-        store_value(workspace, out[0], value, rows, columns, on_diagonal, SIDE, PLANES)
-        if on_diagonal and out[1] >= 0:
-            store_value(workspace, out[1], value - shift * eye, rows, columns, True, SIDE, PLANES)
+        store_value(workspace, into[0], value, rows, columns, mirror, SIDE, PLANES)
+        if first_row == first_column and into[1] >= 0:
+            store_value(workspace, into[1], value - shift * eye, rows, columns, False, SIDE, PLANES)
     if DERIVATIVE:
         slope = alpha * d_total
         if term >= 0:
@@ -91,4 +104,4 @@ def stage(
         if last:
             tl.store(result + BLOCK * BLOCK + whole, slope)
         else:
-            store_value(workspace, out[0] + D_SLOT, slope, rows, columns, on_diagonal, SIDE, PLANES)
+            store_value(workspace, into[0] + D_SLOT, slope, rows, columns, mirror, SIDE, PLANES)

@@ -67,17 +67,23 @@ def load_value(workspace, slot, rows, columns, SIDE: tl.constexpr, PLANES: tl.co
 
 
 @triton.jit
-def store_value(workspace, slot, value, rows, columns, diagonal, SIDE: tl.constexpr, PLANES: tl.constexpr):
-    """Splits a float32 tile into the planes of a slot, with its mirror image unless it lies on the diagonal."""
+def split(value, DTYPE: tl.constexpr):
+    """The nearest numbers of 16 bits to those of float32, and what is missing."""
+    high = value.to(DTYPE)
+    return high, (value - high.to(tl.float32)).to(DTYPE)
+
+
+@triton.jit
+def store_value(workspace, slot, value, rows, columns, mirror, SIDE: tl.constexpr, PLANES: tl.constexpr):
+    """Splits a float32 tile into the planes of a slot, if ``mirror`` with its mirror image."""
     straight = rows[:, None] * SIDE + columns[None, :]
-    across = columns[:, None] * SIDE + rows[None, :]
     plane = workspace + slot * (PLANES * SIDE * SIDE)
-    high = value.to(workspace.dtype.element_ty)
+    high, low = split(value, workspace.dtype.element_ty)
     tl.store(plane + straight, high)
-    if not diagonal:
-        tl.store(plane + across, tl.trans(high))
     if PLANES == 2:
-        low = (value - high.to(tl.float32)).to(workspace.dtype.element_ty)
         tl.store(plane + SIDE * SIDE + straight, low)
-        if not diagonal:
+    if mirror:
+        across = columns[:, None] * SIDE + rows[None, :]
+        tl.store(plane + across, tl.trans(high))
+        if PLANES == 2:
             tl.store(plane + SIDE * SIDE + across, tl.trans(low))
