@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from isice import __version__, cli
 from isice.cli._app import console
+from isice.ops import _dispatch
 
 from .train._birds import CLASSES, make_pictures, make_run, make_untrained
 
@@ -76,6 +77,14 @@ def test_doctor():
     assert "torch" in text
     assert "threads" in text
     assert "Nothing is missing." in text
+
+
+@pytest.mark.parametrize(("has_one", "which"), [(True, "those for Hopper GPUs above 64"), (False, "every GPU")])
+def test_doctor_tells_which_kernels_are_used(monkeypatch, has_one, which):
+    launch = pytest.importorskip("isice.kernels.launch")
+    monkeypatch.setattr(_dispatch, "kernels_missing", lambda: "")
+    monkeypatch.setattr(launch, "has_hopper_kernel", lambda device: has_one)
+    assert which in cli.doctor._kernels()
 
 
 def test_doctor_knows_what_the_package_needs(monkeypatch):

@@ -155,8 +155,8 @@ def plan(call: Call) -> Plan:
         if not call.for_hopper or isinstance(error, torch.OutOfMemoryError):
             raise
         warnings.warn(
-            f"isice: the kernel for Hopper GPUs does not compile with Triton {triton.__version__}, and another, "
-            f"slower one is used: {error}",
+            f"isice: the kernel for Hopper GPUs does not compile with Triton {triton.__version__} (it was tried with "
+            f"3.6 and 3.9), and a slower one is used: {error}",
             stacklevel=2,
         )
         return _plan(call._replace(for_hopper=False))
