@@ -85,6 +85,7 @@ def test_doctor_tells_which_kernels_are_used(monkeypatch, has_one, which):
     monkeypatch.setattr(_dispatch, "kernels_missing", lambda: "")
     monkeypatch.setattr(launch, "has_hopper_kernel", lambda device: has_one)
     assert which in cli.doctor._kernels()
+    assert "up to 12 Newton-Schulz steps" in cli.doctor._kernels()
 
 
 def test_doctor_knows_what_the_package_needs(monkeypatch):

@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 
 from isice.kernels import ends, isice, launch
 from isice.kernels.ends import from_tiles, to_tiles
-from isice.kernels.program import M, T, program, tiled_shape
+from isice.kernels.program import MOST_STEPS, M, T, program, tiled_shape
 from isice.ops.isice import decay, isice_reference
 from isice.ops.newton_schulz import newton_schulz_reference
 from isice.ops.vectorize import vectorize
@@ -118,20 +118,21 @@ def test_more_matrices_than_are_in_work_at_once(size, batch, precision):
 
 
 @pytest.mark.parametrize("size", [20] if DEVICE == "cpu" else [20, 100])
-@pytest.mark.parametrize(("kind", "n_iter"), [("inverse", 1), ("sqrt", 1), ("inverse_sqrt", 2), ("inverse", 13)])
-def test_vectors_few_steps_and_many(kind, n_iter, size):
-    cov = covariances(3, size, 60)
+@pytest.mark.parametrize("samples", [60, 300])
+@pytest.mark.parametrize(
+    ("kind", "n_iter"), [("inverse", 1), ("sqrt", 1), ("inverse_sqrt", 2), *((kind, MOST_STEPS) for kind in KINDS)]
+)
+def test_vectors_few_steps_and_many(kind, n_iter, size, samples):
+    cov = covariances(3, size, samples)
     grad = noise(3, size * (size + 1) // 2)
     expected, d_expected = reference(cov, grad, n_iter, kind, True)
     single, direction = on_device(cov, grad)
     value = run(single, n_iter, kind, "accurate", vectorized=True)
     d_cov = run(single, n_iter, kind, "accurate", direction)
-    # Thirteen steps leave the range of float16; the interpreter multiplies bfloat16 wrongly.
-    tolerance = 5e-4 if n_iter > 12 else TOLERANCE["accurate"]
-    if n_iter <= 12 or DEVICE == "cuda":
-        assert relative_error(value, expected) < tolerance
-        assert relative_error(d_cov, d_expected) < tolerance
-    assert program(n_iter, kind, cov.device).dtype == (torch.bfloat16 if n_iter > 12 else torch.float16)
+    # Many steps amplify the rounding of a singular matrix, that of PyTorch in float32 too.
+    simple, d_simple = reference(cov.float(), grad.float(), n_iter, kind, True)
+    for found, by_torch, exact in ((value, simple, expected), (d_cov, d_simple, d_expected)):
+        assert relative_error(found, exact) < max(TOLERANCE["accurate"], 2 * relative_error(by_torch, exact))
 
 
 def test_every_entry_is_written(monkeypatch):
@@ -149,6 +150,13 @@ def test_every_entry_is_written(monkeypatch):
     exact = from_tiles(result, 21).flatten(1).norm(dim=1)
     assert (norms >= exact).all()
     assert (norms < 4 * exact).all()
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_norms_of_tiles(scale):
+    tiles = on_device(scale * noise(3, 2, 70, 70))[0]  # more than is read at once
+    torch.testing.assert_close(ends.norms_of(tiles).double(), tiles.double().flatten(1).norm(dim=1), rtol=1e-6, atol=0)
+    assert ends.norms_of(tiles[:0]).shape == (0,)
 
 
 @pytest.mark.parametrize("scale", [1e-33, 1e-22, 1e-15, 1e15, 1e30])
@@ -173,7 +181,8 @@ def test_cotangents_of_any_size_in_isice(scale, eta):
 @pytest.mark.parametrize("vector", [False, True])
 def test_a_batch_may_be_larger_than_the_second_axis_of_a_grid(vector, monkeypatch):
     grids = []
-    for name in ("_to_tiles", "_from_tiles", "_normalize", "_divide", "_products", "_spread", "_weigh", "_gather"):
+    names = "_to_tiles", "_from_tiles", "_normalize", "_divide", "_norms", "_products", "_spread", "_weigh", "_gather"
+    for name in names:
         kernel = mock.MagicMock()
         kernel.__getitem__.side_effect = lambda grid: grids.append(grid) or (lambda *args, **options: None)
         monkeypatch.setattr(ends, name, kernel)
@@ -183,9 +192,10 @@ def test_a_batch_may_be_larger_than_the_second_axis_of_a_grid(vector, monkeypatc
     ends.from_tiles(tiles, 8, vector)
     sigma, scales = ends.normalize(matrices)
     _, totals = ends.divide(tiles, 0.5, 8)
+    ends.norms_of(tiles)
     ends.spread(vectors, vectors, totals, 0.5, 8)
     ends.gather(tiles, tiles, sigma, scales, 8)
-    assert grids == [(70000,)] * 8
+    assert grids == [(70000,)] * len(names)
 
 
 def test_a_cotangent_of_zeros_and_a_matrix_of_zeros():
@@ -260,6 +270,9 @@ def test_isice(printed, n_iter, power, size):
     kept = isice.value(single, single_lam, single_eta, settings)
     assert relative_error(kept.out, out.detach()) < TOLERANCE["accurate"]
     d_cov, d_lam, d_eta = isice.vjp(single_grad, size, kept, single_lam, single_eta, settings)
+    alone, *nothing = isice.vjp(single_grad, size, kept, single_lam, single_eta, settings, learned=False)
+    assert torch.equal(alone, d_cov)
+    assert [len(values) for values in nothing] == [0, 0]
     found = [relative_error(a, b) for a, b in zip(d_cov, 0.5 * (expected[0] + expected[0].mT), strict=True)]
     assert_but_for_a_kink(found)
     if n_iter:

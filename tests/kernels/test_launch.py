@@ -77,7 +77,7 @@ def test_blocks_take_several_tiles_where_many_would_have_none():
 
 
 def test_blocks_beside_the_groups_carry_what_they_can_in_time():
-    left = lambda batch, spare=12: launch.divide(batch, 7, 36, 36, spare, 1).left  # noqa: E731
+    left = lambda batch, spare=12: launch.divide(batch, 36, launch.Crew(36, 7, spare, 1)).left  # noqa: E731
     assert left(64) == 1  # three tiles a block, so three rounds of nine
     assert left(65) == 2
     assert left(67) == 0  # would take twelve
@@ -94,12 +94,11 @@ def shares(out, batch, left, GROUP: tl.constexpr, CHAINS: tl.constexpr):
 @pytest.mark.parametrize("chains", [1, 2])
 @pytest.mark.parametrize("batch", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 16, 17, 31])
 def test_each_matrix_is_carried_once_in_a_place_of_its_own(batch, chains):
-    group, resident, spare = 4, 3, 2
-    groups, left, places = launch.divide(batch, resident, 4, group, spare, chains)
+    crew = launch.Crew(group=4, resident=3, spare=2, chains=chains)
+    n_blocks, left, places = launch.divide(batch, 4, crew)
     assert places <= batch  # as many counters as matrices are enough
-    n_blocks = groups * group + (spare if left else 0)
     out = torch.zeros(n_blocks, 6, dtype=torch.int32, device=DEVICE)
-    shares[(n_blocks,)](out, batch - left, left, GROUP=group, CHAINS=chains)
+    shares[(n_blocks,)](out, batch - left, left, GROUP=crew.group, CHAINS=chains)
     members, carried, used = {}, [], []
     for own, rank, size, *span in out.tolist():
         members.setdefault((own, size, *span), []).append(rank)
@@ -135,6 +134,17 @@ def test_all_blocks_of_a_launch_are_on_the_gpu_at_once(fake_gpu, processors, siz
     assert not unused.launches
     assert (found, len(args), args[-1]) == ((grid, 1, 1), kernel.n_arguments + 1, group)
     assert found[0] <= 2 * processors  # there is room for two blocks
+
+
+def test_launches_share_memory_if_they_follow_each_other(fake_gpu):
+    kernel, rooms, matrices = FakeKernel(28, registers=128, warps=8), {}, torch.zeros(tiled_shape(8, 256))
+    fake_gpu(132, FakeKernel(26), kernel)
+    for own in (rooms, rooms, {}):
+        launch.run(matrices, 256, 7, "inverse", "accurate", rooms=own)
+    assert len(rooms) == 1
+    first, second, other = ([args[i].data_ptr() for i in (12, 16, 18)] for _, args in kernel.launches)
+    assert first == second
+    assert not set(first) & set(other)
 
 
 @pytest.mark.parametrize(("major", "for_hopper"), [(8, FakeKernel(28)), (9, None), (10, FakeKernel(28))])

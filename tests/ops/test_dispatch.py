@@ -1,7 +1,10 @@
+from unittest import mock
+
 import pytest
 import torch
 
 import isice.functional as F
+from isice.ops import _dispatch
 from isice.ops._dispatch import use_kernels
 
 FUNCTIONS = [F.isice, F.newton_schulz_inverse, F.newton_schulz_sqrt, F.newton_schulz_inverse_sqrt]
@@ -21,5 +24,22 @@ def test_a_backend_asked_for_by_name_is_used_or_is_an_error(function):
 
 
 def test_auto_on_a_cpu_is_torch():
-    assert use_kernels("test", None, torch.eye(16)) is False
-    assert use_kernels("test", "auto", torch.eye(16)) is False
+    assert use_kernels("test", None, torch.eye(16), 5) is False
+    assert use_kernels("test", "auto", torch.eye(16), 5) is False
+
+
+def test_kernels_apply_within_their_limits(monkeypatch):
+    monkeypatch.setattr(_dispatch, "kernels_missing", lambda: "")
+    on_gpu = lambda size, dtype=torch.float32: mock.Mock(  # noqa: E731
+        device=torch.device("cuda"), dtype=dtype, shape=(2, size, size)
+    )
+    assert use_kernels("test", None, on_gpu(8), 12)
+    assert use_kernels("test", "triton", on_gpu(1024), 1)
+    for matrix, n_steps, reason in (
+        (on_gpu(7), 5, "D = 7, kernels take 8 to 1024"),
+        (on_gpu(16, torch.float64), 5, "the dtype is torch.float64"),
+        (on_gpu(16), 13, "13 Newton-Schulz steps are asked for, kernels take at most 12"),
+    ):
+        assert not use_kernels("test", "auto", matrix, n_steps)
+        with pytest.raises(RuntimeError, match=f"expected to run on Triton kernels, but {reason}"):
+            use_kernels("test", "triton", matrix, n_steps)

@@ -57,7 +57,7 @@ def _extra(name: str, packages: tuple[str, ...]) -> str:
 
 
 def _kernels() -> str:
-    from ..ops._dispatch import LARGEST, kernel_precision, kernels_missing
+    from ..ops._dispatch import LARGEST, MOST_STEPS, kernel_precision, kernels_missing
 
     reason = kernels_missing()
     if reason:
@@ -66,6 +66,7 @@ def _kernels() -> str:
 
     from ..kernels.launch import has_hopper_kernel
 
-    which = "those for Hopper GPUs above 64" if has_hopper_kernel(torch.device("cuda")) else "those for every GPU"
-    used = f"used for float32 matrices of 8 to {LARGEST} channels, {which}, precision {kernel_precision()}"
-    return f"{used}; else torch computes"
+    has_own = has_hopper_kernel(torch.device("cuda"))
+    which = "those for Hopper GPUs above 64 channels" if has_own else "those for every GPU"
+    limits = f"8 to {LARGEST} channels and up to {MOST_STEPS} Newton-Schulz steps"
+    return f"used for float32 matrices, {limits}, {which}, precision {kernel_precision()}; else torch computes"

@@ -141,6 +141,17 @@ def _spread(grad, sums, totals, d_s, norms, power, D, n_sums, SPAN: tl.constexpr
 
 
 @triton.jit
+def _norms(matrices, norms, size, CHUNK: tl.constexpr):
+    matrices += tl.program_id(0).to(tl.int64) * size
+    total = tl.zeros((CHUNK,), dtype=tl.float64)
+    for begin in range(0, size, CHUNK):
+        index = begin + tl.arange(0, CHUNK)
+        value = tl.load(matrices + index, mask=index < size, other=0.0).to(tl.float64)
+        total += value * value
+    tl.store(norms + tl.program_id(0), tl.sqrt(tl.sum(total)).to(tl.float32))
+
+
+@triton.jit
 def _weigh(d_sigma, d_first, sigma, sums, D, N_TILES: tl.constexpr, N_BLOCKS: tl.constexpr, BLOCK: tl.constexpr):
     """The inner product of a tile of both cotangents with one of Σ'; off the diagonal it stands for two."""
     image, tile = (tl.program_id(0) // N_TILES).to(tl.int64), tl.program_id(0) % N_TILES
@@ -205,6 +216,14 @@ def divide(s: Tensor, power: float, D: int) -> tuple[Tensor, Tensor]:
     if len(s):
         _divide[(s.shape[1] * len(s),)](s, out, totals, power, D, SPAN=triton.next_power_of_2(D), **_sizes(D))
     return out, totals
+
+
+def norms_of(matrices: Tensor) -> Tensor:
+    """Norms (B,) of tiled matrices, over their tiles; squares need the range of float64."""
+    norms = matrices.new_empty(len(matrices))
+    if len(matrices):
+        _norms[(len(matrices),)](matrices, norms, matrices[0].numel(), CHUNK=_CHUNK, num_warps=8)
+    return norms
 
 
 def spread(grad: Tensor, out: Tensor, totals: Tensor, power: float, D: int) -> tuple[Tensor, Tensor]:

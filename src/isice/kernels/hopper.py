@@ -9,7 +9,6 @@ the blocks of the group wait for each other with another.
 from collections.abc import Callable
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -216,11 +215,10 @@ def iterate(
     )  # fmt: skip
 
 
-def describer(side: int, block: int, block_k: int, dtype: torch.dtype) -> Callable[[Tensor, int], list[Any]]:
+def describer(side: int, block: int, block_k: int) -> Callable[[Tensor, int], list[Any]]:
     """Describes a workspace to the GPU's copy engine, as one matrix: its tiles as they lie, and across."""
-    number = gl.float16 if dtype == torch.float16 else gl.bfloat16
     sides = [[block, block_k], [block_k, block]]
-    layouts = [(tile, gl.NVMMASharedLayout.get_default_for(tile, number)) for tile in sides]
+    layouts = [(tile, gl.NVMMASharedLayout.get_default_for(tile, gl.float16)) for tile in sides]
 
     def describe(workspace: Tensor, left: int) -> list[Any]:
         matrix = workspace.view(-1, side)

@@ -2,13 +2,14 @@
 
 import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .ends import divide, gather, normalize, spread
-from .launch import Step, norms_of, run
+from .ends import divide, gather, normalize, norms_of, spread
+from .launch import Crew, Room, Step, run
 
 
 class Settings(NamedTuple):
@@ -63,7 +64,7 @@ def value(cov: Tensor, lam: Tensor, eta: Tensor, settings: Settings) -> Kept:
     """Alg. 2 for whole matrices (B, D, D) and per-image values (B,)."""
     betas, n_inverse_iter, power, printed, alpha, precision = settings
     D, (sigma, scales), counters = cov.shape[-1], normalize(cov), _counters(cov, len(betas))
-    inverse = functools.partial(run, D=D, n_iter=n_inverse_iter, kind="inverse", precision=precision, shift=alpha)
+    inverse = _inverse(D, n_inverse_iter, precision, alpha)
     steps = sigma.new_empty((len(betas), *sigma.shape))
     alive = sigma.new_empty(steps.shape, dtype=torch.int8)
     matrices = [*steps, torch.empty_like(sigma)]
@@ -75,6 +76,7 @@ def value(cov: Tensor, lam: Tensor, eta: Tensor, settings: Settings) -> Kept:
             following.copy_(moved)
         else:
             inverse(s, step=Step(sigma, eta, lam, alive[i], beta), out=following, counters=counters[i])
+    del inverse  # and its memory
     return Kept(*divide(matrices[-1], power, D), sigma, scales, steps, alive)
 
 
@@ -83,11 +85,11 @@ def vjp(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cotangents of Σ (B, D, D), λ and η (B,) for that of the vector, an entry of which stands for two.
 
-    Those of λ and η are zero unless ``learned``.
+    Those of λ and η are empty unless ``learned``.
     """
     betas, n_inverse_iter, power, printed, alpha, precision = settings
     out, totals, sigma, scales, steps, alive = kept
-    inverse = functools.partial(run, D=D, n_iter=n_inverse_iter, kind="inverse", precision=precision, shift=alpha)
+    inverse = _inverse(D, n_inverse_iter, precision, alpha)
     counters, moments = _counters(sigma, len(betas)), sigma.new_empty((len(betas), *sigma.shape[:2], 2))
     (d_s, norms), d_sigma = spread(grad, out, totals, power, D), torch.zeros_like(sigma)
     for i in reversed(range(len(betas))):
@@ -100,11 +102,20 @@ def vjp(
             step = Step(sigma, eta, lam, alive[i], betas[i], d_sigma, moments[i] if learned else None)
             d_s, norms = inverse(steps[i], cotangent=d_s, norms=norms, step=step, counters=counters[i])
     d_first, _ = inverse(sigma, cotangent=d_s, norms=norms, counters=counters[-1])
+    del inverse  # and its memory
+    if not learned:
+        return gather(d_sigma, d_first, sigma, scales, D), lam.new_empty(0), eta.new_empty(0)
     d_lam, d_eta = torch.zeros_like(lam), torch.zeros_like(eta)
-    for beta, sums in zip(betas, moments.sum(2), strict=True) if learned else ():
+    for beta, sums in zip(betas, moments.sum(2), strict=True):
         d_eta.add_(sums[:, 0], alpha=beta)
         d_lam.add_(sums[:, 1])
     return gather(d_sigma, d_first, sigma, scales, D), d_lam, d_eta
+
+
+def _inverse(D: int, n_iter: int, precision: str, alpha: float) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The inverse by launches that share their memory."""
+    rooms: dict[Crew, Room] = {}
+    return functools.partial(run, D=D, n_iter=n_iter, kind="inverse", precision=precision, shift=alpha, rooms=rooms)
 
 
 def _counters(matrices: Tensor, n_steps: int) -> Tensor:

@@ -12,7 +12,8 @@ import triton
 from torch import Tensor
 
 from . import newton_schulz
-from .program import DERIVATIVES, MOST_STEPS, PLANES_OF, SLOTS, Program, block_of, program, tiled_shape, tiling
+from .ends import norms_of
+from .program import DERIVATIVES, PLANES_OF, SLOTS, Program, block_of, program, tiled_shape, tiling
 
 hopper: ModuleType | None
 try:
@@ -69,21 +70,32 @@ def blocks_per_matrix(n_tiles: int, at_once: int) -> int:
     return next((groups[k] for k, rate in rates.items() if rate and rate >= enough), min(n_tiles, at_once))
 
 
+class Crew(NamedTuple):
+    """The blocks that a GPU holds at once."""
+
+    group: int  # that share a matrix
+    resident: int  # groups
+    spare: int  # blocks beside them that the kernel can use
+    chains: int  # matrices that a group carries in turn
+
+
 class Division(NamedTuple):
     """Who carries the matrices of a batch."""
 
-    groups: int
+    n_blocks: int
     left: int  # matrices that the blocks beside the groups carry
     places: int  # how many matrices are in work at once, at most
 
 
-def divide(batch: int, resident: int, n_tiles: int, group: int, spare: int, chains: int) -> Division:
+def divide(batch: int, n_tiles: int, crew: Crew) -> Division:
     """Leaves matrices of an incomplete last round to the blocks beside the groups if they are ready before those."""
+    group, resident, spare, chains = crew
     groups = min(batch, resident)
     rounds, left = divmod(batch, groups)
-    if not spare or left * triton.cdiv(n_tiles, spare) > rounds * triton.cdiv(n_tiles, group):
+    if not spare or left * -(-n_tiles // spare) > rounds * -(-n_tiles // group):
         left = 0
-    return Division(groups, left, min(batch - left, groups * chains) + min(left, chains))
+    places = min(batch - left, groups * chains) + min(left, chains)
+    return Division(groups * group + (spare if left else 0), left, places)
 
 
 class Call(NamedTuple):
@@ -106,20 +118,25 @@ class Plan(NamedTuple):
     program: Program
     launch: Callable[..., None]  # takes the number of blocks and the arguments that vary
     describe: Callable[[Tensor, int], Sequence[Any]]  # the arguments of one kernel only, given workspace and `left`
-    side: int
-    n_slots: int
-    planes: int
-    group: int  # blocks that share a matrix
-    resident: int  # groups that the GPU holds at once
-    spare: int  # blocks that it holds beside them, and the kernel can use
-    chains: int  # matrices that a group carries in turn
+    slots: tuple[int, ...]  # the shape of what a matrix needs of the workspace
+    crew: Crew
 
 
-def _compiled(kernel: Any, call: Call, dtype: torch.dtype, options: dict[str, Any], describe: Callable) -> Any:
+class Room(NamedTuple):
+    """Where the blocks of a launch work. Launches that follow each other may share it."""
+
+    division: Division
+    workspace: Tensor  # slots of each place
+    described: Sequence[Any]
+    partials: Tensor  # two sums for each tile
+    results: Tensor  # tiles of the result, and of its derivative
+
+
+def _compiled(kernel: Any, call: Call, options: dict[str, Any], describe: Callable) -> Any:
     single, whole = torch.float32, torch.int32
     matrices = (single,) * 6 + (torch.int8 if call.step else single,) + (single,) * 4
-    workspace = torch.empty(options["SIDE"], options["SIDE"], dtype=dtype, device=call.device)
-    of_groups = (dtype, *describe(workspace, 0), single, whole, single)
+    workspace = torch.empty(options["SIDE"], options["SIDE"], dtype=torch.float16, device=call.device)
+    of_groups = (torch.float16, *describe(workspace, 0), single, whole, single)
     numbers = (whole, single, 1, 256, 8, 0.0, 1.0, 1.0, 1.0)
     found = kernel.warmup(*matrices, 1.0, *of_groups, *numbers, grid=(1,), **options)
     found._init_handles()
@@ -133,11 +150,6 @@ def _resident_blocks(compiled: Any, device: torch.device) -> int:
     by_memory = properties.shared_memory_per_multiprocessor // (compiled.metadata.shared + 1024)
     by_threads = properties.max_threads_per_multi_processor // threads
     return max(1, min(by_registers, by_memory, by_threads)) * properties.multi_processor_count
-
-
-def _n_planes(n_iter: int, precision: str) -> int:
-    """More steps than float16 allows are computed in bfloat16, which has too few bits for one plane."""
-    return PLANES_OF[precision] if n_iter <= MOST_STEPS else 2
 
 
 @functools.lru_cache(maxsize=8)
@@ -163,7 +175,7 @@ def plan(call: Call) -> Plan:
 
 
 def _plan(call: Call) -> Plan:
-    steps, planes = program(call.n_iter, call.kind, call.device), _n_planes(call.n_iter, call.precision)
+    steps, planes = program(call.n_iter, call.kind, call.device), PLANES_OF[call.precision]
     block, n_blocks, n_tiles = tiling(call.D)
     side, sizes = n_blocks * block, shape_of(call.D, planes, call.derivative, call.for_hopper)
     n_slots = SLOTS + DERIVATIVES * call.derivative
@@ -177,7 +189,7 @@ def _plan(call: Call) -> Plan:
     }  # fmt: skip
     kernel: Any
     if call.for_hopper and hopper is not None:
-        kernel, describe = hopper.iterate, hopper.describer(side, block, sizes.block_k, steps.dtype)
+        kernel, describe = hopper.iterate, hopper.describer(side, block, sizes.block_k)
         options |= {"CHAINS": sizes.chains, "DEPTH": sizes.depth, "maxnreg": _REGISTERS}
     else:
         kernel, describe = newton_schulz.iterate, lambda workspace, left: (side,)
@@ -189,10 +201,10 @@ def _plan(call: Call) -> Plan:
             kernel[(blocks,)](*args, **options)
 
     else:
-        blocks = _resident_blocks(_compiled(kernel, call, steps.dtype, options, describe), call.device)
+        blocks = _resident_blocks(_compiled(kernel, call, options, describe), call.device)
         group = options["GROUP"] = blocks_per_matrix(n_tiles, blocks)
         # To look up the compiled kernel anew for each launch, by all its arguments, takes longer than to launch it.
-        compiled = _compiled(kernel, call, steps.dtype, options, describe)
+        compiled = _compiled(kernel, call, options, describe)
         blocks = min(blocks, _resident_blocks(compiled, call.device))
         resident, spare = max(1, blocks // group), blocks % group if call.for_hopper else 0
         constants = [options[name] for name in kernel.arg_names if name in options]
@@ -200,12 +212,18 @@ def _plan(call: Call) -> Plan:
         def launch(blocks: int, *args: Any) -> None:
             compiled[(blocks, 1, 1)](*args, *constants)
 
-    return Plan(steps, launch, describe, side, n_slots, planes, group, resident, spare, max(1, sizes.chains))
+    crew = Crew(group, resident, spare, max(1, sizes.chains))
+    return Plan(steps, launch, describe, (n_slots, planes, side, side), crew)
 
 
-def norms_of(matrices: Tensor) -> Tensor:
-    """Norms (B,) of tiled matrices; squares need the range of float64."""
-    return torch.linalg.vector_norm(matrices.flatten(1), dim=1, dtype=torch.float64).float()
+def _room(fixed: Plan, out: Tensor) -> Room:
+    batch, n_tiles, block, _ = out.shape
+    division = divide(batch, n_tiles, fixed.crew)
+    workspace = torch.empty((division.places, *fixed.slots), dtype=torch.float16, device=out.device)
+    return Room(
+        division, workspace, fixed.describe(workspace, division.left),
+        out.new_empty((division.places, 2, n_tiles)), out.new_empty((division.places, n_tiles, 2, block * block)),
+    )  # fmt: skip
 
 
 def run(
@@ -221,13 +239,14 @@ def run(
     step: Step | None = None,
     out: Tensor | None = None,
     counters: Tensor | None = None,
+    rooms: dict[Crew, Room] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The iteration, or with a cotangent its backward pass, for tiled matrices of D rows.
 
     Args:
         source: Symmetric matrices.
         D: How many rows they have.
-        n_iter: Newton–Schulz steps.
+        n_iter: Newton–Schulz steps, at most :data:`program.MOST_STEPS`.
         kind: ``"inverse"``, ``"sqrt"`` or ``"inverse_sqrt"``; an inverse root takes two steps or more.
         precision: A key of :data:`program.PLANES_OF`.
         shift: Added to the diagonal first.
@@ -236,6 +255,8 @@ def run(
         step: A step of iSICE with the inverse of ``source`` as ∇₁.
         out: Where to put the result.
         counters: As many zeros (int32) as there are matrices, which are then used up.
+        rooms: Those of calls before with the same sizes, and with a cotangent or without as this one; a new one is
+            added.
 
     Returns:
         The result, the next S, or the cotangent of ``source``, tiled; and a bound on the norms of the latter (B,).
@@ -254,17 +275,17 @@ def run(
     if step is not None:
         of_step = (step.sigma, step.alive, step.eta, step.lam, step.d_sigma, step.moments, step.beta)
         of_step = tuple(source if value is None else value for value in of_step)
-    # The last round may be small: then its blocks have the GPU to themselves.
-    steps, (_, n_tiles, block, _) = fixed.program, out.shape
-    groups, left, places = divide(batch, fixed.resident, n_tiles, fixed.group, fixed.spare, fixed.chains)
-    slots = (places, fixed.n_slots, fixed.planes, fixed.side, fixed.side)
-    workspace = torch.empty(slots, dtype=steps.dtype, device=device)
+    steps, room = fixed.program, None if rooms is None else rooms.get(fixed.crew)
+    if room is None:
+        room = _room(fixed, out)
+        if rooms is not None:
+            rooms[fixed.crew] = room
+    n_blocks, left, places = room.division
+    if counters is None:
+        counters = torch.zeros(places, dtype=torch.int32, device=device)
     fixed.launch(
-        groups * fixed.group + (fixed.spare if left else 0),
-        source, source if cotangent is None else cotangent, norms, out, next_norms, *of_step,
-        workspace, *fixed.describe(workspace, left), source.new_empty((places, 2, n_tiles)),
-        torch.zeros(places, dtype=torch.int32, device=device) if counters is None else counters,
-        source.new_empty((places, n_tiles, 2, block * block)),
+        n_blocks, source, source if cotangent is None else cotangent, norms, out, next_norms, *of_step,
+        room.workspace, *room.described, room.partials, counters, room.results,
         steps.slots, steps.weights, len(steps.slots), batch - left, D, shift, steps.scale, steps.shift,
         steps.derivative_scale,
     )  # fmt: skip

@@ -22,7 +22,7 @@ from torch import Tensor
 T, R, Q, M = 0, 2, 4, 5  # T, R and M take turns in two slots each; Q is U, then Z²
 SLOTS, DERIVATIVES = 7, 5  # the derivatives of T, R and Q follow; that of M is that of T
 # float16 has 5 exponent bits: entries stay 64 times below its largest number, so that a matrix that is not positive
-# semi-definite still fits; more steps than these would leave too few bits for the small entries.
+# semi-definite still fits. After more steps than these too few bits are left for derivatives that did not grow.
 _LARGEST, MOST_STEPS = 2.0**10, 12
 _PAIR, _SINGLE = 4.5, {"inverse": 6.0, "inverse_sqrt": 3.0, "sqrt": 3.0}  # M = T − this·I, before two steps and one
 _GROWTH = {"inverse": 2.25, "inverse_sqrt": 1.5, "sqrt": 1.0}  # of the result, at most, in a step
@@ -53,7 +53,6 @@ class Program(NamedTuple):
     scale: float  # of the first T
     shift: float  # what the first M has less than T on the diagonal, times the scale
     derivative_scale: float  # of every derivative, relative to its matrix
-    dtype: torch.dtype
 
 
 def block_of(D: int) -> int:
@@ -149,11 +148,9 @@ def _with_diagonals(slot: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=64)
 def program(n_iter: int, kind: str, device: torch.device) -> Program:
-    """The table on the device, in float16 with scales, or in bfloat16 without where float16 has too little range."""
-    plan, dtype, scale, derivative_scale = stages(n_iter, kind), torch.bfloat16, 1.0, 1.0
-    if n_iter <= MOST_STEPS:
-        plan, dtype, scale = _scaled(plan), torch.float16, _scale_of(1)
-        derivative_scale = 2.0 ** -math.ceil((n_iter - 1) * math.log2(2.25))
+    """The table on the device, with the scales of float16."""
+    plan, scale = _scaled(stages(n_iter, kind)), _scale_of(1)
+    derivative_scale = 2.0 ** -math.ceil((n_iter - 1) * math.log2(2.25))
     slots = [
         [
             *_with_diagonals(s.left),
@@ -169,5 +166,5 @@ def program(n_iter: int, kind: str, device: torch.device) -> Program:
     return Program(
         torch.tensor(slots, dtype=torch.int32, device=device),
         torch.tensor([[s.alpha, s.beta, s.gamma, s.shift] for s in plan], dtype=torch.float32, device=device),
-        scale, (_PAIR if n_iter > 1 else _SINGLE[kind]) * scale, derivative_scale, dtype,
+        scale, (_PAIR if n_iter > 1 else _SINGLE[kind]) * scale, derivative_scale,
     )  # fmt: skip

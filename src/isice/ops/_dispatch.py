@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_choice
+from ..kernels.program import MOST_STEPS
 
 Backend = Literal["auto", "torch", "triton"]
 LARGEST = 1024
@@ -27,24 +28,29 @@ def kernels_missing() -> str:
     return ""
 
 
-def _does_not_apply(matrix: Tensor) -> str:
+def _does_not_apply(matrix: Tensor, n_steps: int) -> str:
     if matrix.device.type != "cuda":
         return f"the tensor is on {matrix.device.type}"
     if matrix.dtype != torch.float32:
         return f"the dtype is {matrix.dtype}, kernels compute in float32"
     if not 8 <= matrix.shape[-1] <= LARGEST:
         return f"D = {matrix.shape[-1]}, kernels take 8 to {LARGEST}"
+    if n_steps > MOST_STEPS:
+        return f"{n_steps} Newton-Schulz steps are asked for, kernels take at most {MOST_STEPS}"
     return kernels_missing()
 
 
-def use_kernels(who: str, backend: Backend | None, matrix: Tensor, not_needed: str = "") -> bool:
-    """Whether the Triton kernels compute this call on matrices (..., D, D); ``not_needed`` is a reason why not."""
+def use_kernels(who: str, backend: Backend | None, matrix: Tensor, n_steps: int, not_needed: str = "") -> bool:
+    """Whether the Triton kernels compute this call: so many Newton–Schulz steps on matrices (..., D, D).
+
+    ``not_needed`` is a reason why not.
+    """
     if backend in (None, "auto"):
-        return not not_needed and not _does_not_apply(matrix)
+        return not not_needed and not _does_not_apply(matrix, n_steps)
     check_choice(who, "backend", backend, ("auto", "torch", "triton"))
     if backend == "torch":
         return False
-    reason = not_needed or _does_not_apply(matrix)
+    reason = not_needed or _does_not_apply(matrix, n_steps)
     if reason:
         raise RuntimeError(f"{who}: expected to run on Triton kernels, but {reason}; use backend='auto' or 'torch'.")
     return True

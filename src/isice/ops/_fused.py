@@ -3,13 +3,35 @@
 The functions take what ``ops/newton_schulz.py`` and ``ops/isice.py`` have checked: float32 matrices on a GPU.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from ._autograd import first_derivative_only
 from ._dispatch import kernel_precision
+
+_LIBRARY = torch.library.Library("isice", "FRAGMENT")
+
+
+def _operation(function: Callable[..., Any]) -> OpOverload:
+    """Registers ``_name`` as ``isice::name``.
+
+    ``torch.library.custom_op`` would do, but costs several times as much at each call: it also makes operations
+    differentiable, and looks for results that share memory with arguments.
+    """
+    name = function.__name__.removeprefix("_")
+    schema = torch.library.infer_schema(function, mutates_args=())
+    _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+    torch.library.register_kernel(f"isice::{name}", None, function, lib=_LIBRARY)
+    return getattr(torch.ops.isice, name).default
+
+
+def _shape_of(operation: OpOverload) -> Callable[..., Any]:
+    """Registers what torch.compile calls instead of the operation."""
+    return torch.library.register_fake(operation, lib=_LIBRARY)
 
 
 def _result(matrices: Tensor, vectorized: bool) -> Tensor:
@@ -17,7 +39,7 @@ def _result(matrices: Tensor, vectorized: bool) -> Tensor:
     return matrices.new_empty((batch, size * (size + 1) // 2) if vectorized else (batch, size, size))
 
 
-@torch.library.custom_op("isice::newton_schulz", mutates_args=())
+@_operation
 def _newton_schulz(cov: Tensor, n_iter: int, kind: str, precision: str, vectorized: bool) -> Tensor:
     from ..kernels.ends import from_tiles, to_tiles
     from ..kernels.launch import run
@@ -27,12 +49,12 @@ def _newton_schulz(cov: Tensor, n_iter: int, kind: str, precision: str, vectoriz
         return from_tiles(run(to_tiles(cov.contiguous(), D), D, n_iter, kind, precision)[0], D, vectorized)
 
 
-@_newton_schulz.register_fake
+@_shape_of(_newton_schulz)
 def _(cov: Tensor, n_iter: int, kind: str, precision: str, vectorized: bool) -> Tensor:
     return _result(cov, vectorized)
 
 
-@torch.library.custom_op("isice::newton_schulz_vjp", mutates_args=())
+@_operation
 def _newton_schulz_vjp(
     cov: Tensor, grad: Tensor, n_iter: int, kind: str, precision: str, vectorized: bool
 ) -> Tensor:  # fmt: skip
@@ -45,12 +67,12 @@ def _newton_schulz_vjp(
         return from_tiles(run(tiles, D, n_iter, kind, precision, cotangent=direction)[0], D)
 
 
-@_newton_schulz_vjp.register_fake
+@_shape_of(_newton_schulz_vjp)
 def _(cov: Tensor, grad: Tensor, n_iter: int, kind: str, precision: str, vectorized: bool) -> Tensor:
     return torch.empty_like(cov)
 
 
-@torch.library.custom_op("isice::isice", mutates_args=())
+@_operation
 def _isice(
     cov: Tensor, lam: Tensor, eta: Tensor, betas: list[float], n_inverse_iter: int, power: float, printed: bool,
     alpha: float, precision: str,
@@ -62,7 +84,7 @@ def _isice(
         return isice.value(cov.contiguous(), lam.contiguous(), eta.contiguous(), settings)
 
 
-@_isice.register_fake
+@_shape_of(_isice)
 def _(
     cov: Tensor, lam: Tensor, eta: Tensor, betas: list[float], n_inverse_iter: int, power: float, printed: bool,
     alpha: float, precision: str,
@@ -75,7 +97,7 @@ def _(
     return _result(cov, True), totals, sigma, torch.empty_like(totals), steps, alive
 
 
-@torch.library.custom_op("isice::isice_vjp", mutates_args=())
+@_operation
 def _isice_vjp(
     grad: Tensor, size: int, kept: list[Tensor], lam: Tensor, eta: Tensor, learned: bool, betas: list[float],
     n_inverse_iter: int, power: float, printed: bool, alpha: float, precision: str,
@@ -88,12 +110,13 @@ def _isice_vjp(
         return isice.vjp(grad.contiguous(), size, isice.Kept(*kept), *per_image, settings, learned)
 
 
-@_isice_vjp.register_fake
+@_shape_of(_isice_vjp)
 def _(
     grad: Tensor, size: int, kept: list[Tensor], lam: Tensor, eta: Tensor, learned: bool, betas: list[float],
     n_inverse_iter: int, power: float, printed: bool, alpha: float, precision: str,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return grad.new_empty((len(grad), size, size)), torch.empty_like(lam), torch.empty_like(eta)
+    d_lam, d_eta = (torch.empty_like(value) if learned else value.new_empty(0) for value in (lam, eta))
+    return grad.new_empty((len(grad), size, size)), d_lam, d_eta
 
 
 class FusedNewtonSchulz(torch.autograd.Function):
@@ -134,10 +157,11 @@ class FusedISICE(torch.autograd.Function):
             learned = any(ctx.needs_input_grad[1:3])
             result = _isice_vjp(grads[0], ctx.size, kept, lam, eta, learned, *ctx.settings)
         # The result stands for Σ, which is not kept: it depends on it.
-        return (*first_derivative_only("isice", (grads[0], kept[0], lam, eta), result), None)
+        d_cov, *per_image = first_derivative_only("isice", (grads[0], kept[0], lam, eta), result)
+        return (d_cov, *(per_image if learned else (None, None)), None)
 
 
-@torch.library.custom_op("isice::covariance", mutates_args=())
+@_operation
 def _covariance(x: Tensor, precision: str) -> tuple[Tensor, Tensor]:
     from ..kernels import covariance
 
@@ -145,14 +169,14 @@ def _covariance(x: Tensor, precision: str) -> tuple[Tensor, Tensor]:
         return covariance.value(x, precision)
 
 
-@_covariance.register_fake
+@_shape_of(_covariance)
 def _(x: Tensor, precision: str) -> tuple[Tensor, Tensor]:
     batch, channels, _ = x.shape
     cov = x.new_empty((batch, channels, channels), dtype=torch.float32)
     return cov, x.new_empty((batch, 2, channels), dtype=torch.float32)
 
 
-@torch.library.custom_op("isice::covariance_vjp", mutates_args=())
+@_operation
 def _covariance_vjp(x: Tensor, rows: Tensor, grad: Tensor, precision: str) -> Tensor:
     from ..kernels import covariance
 
@@ -160,7 +184,7 @@ def _covariance_vjp(x: Tensor, rows: Tensor, grad: Tensor, precision: str) -> Te
         return covariance.vjp(x, rows, grad.contiguous(), precision)
 
 
-@_covariance_vjp.register_fake
+@_shape_of(_covariance_vjp)
 def _(x: Tensor, rows: Tensor, grad: Tensor, precision: str) -> Tensor:
     return torch.empty_like(x)
 

@@ -251,7 +251,7 @@ def isice(
     options = isice_options("isice", n_iter, n_inverse_iter, normalize, first_gradient, alpha)
     lam, eta = _per_image("sparsity", sparsity, cov), _per_image("step_size", step_size, cov)
     matrices = cov.reshape(-1, *cov.shape[-2:])
-    if use_kernels("isice", backend, cov):
+    if use_kernels("isice", backend, cov, n_inverse_iter):
         settings = (decay(n_iter), n_inverse_iter, OUTPUT_POWER[normalize], first_gradient == "printed", alpha)
         vector = FusedISICE.apply(matrices, lam.flatten(), eta.flatten(), settings)
         vector = vector.reshape(*cov.shape[:-2], vector.shape[-1])

@@ -181,7 +181,7 @@ def _newton_schulz(cov: Tensor, n_iter: int, kind: Kind, vectorized: bool, backe
     check_int(who, "n_iter", n_iter, minimum=1)
     matrices = cov.reshape(-1, *cov.shape[-2:])
     trivial = "its single step has no matrix product" if kind == "inverse_sqrt" and n_iter == 1 else ""
-    if use_kernels(who, backend, cov, trivial):
+    if use_kernels(who, backend, cov, n_iter, trivial):
         out = FusedNewtonSchulz.apply(matrices, n_iter, kind, vectorized)
         return out.reshape(*cov.shape[:-2], *out.shape[1:])
     out = _NewtonSchulz.apply(matrices, n_iter, kind).reshape(cov.shape)
