@@ -66,7 +66,7 @@ def pytorch_only() -> Iterator[None]:
     """Inside, every layer computes by the operations of PyTorch: layers have no option for it, functions do."""
     with mock.patch.object(_dispatch, "kernels_missing", return_value="the benchmark measures PyTorch"):
         matrix = torch.eye(16, device="cuda" if torch.cuda.is_available() else "cpu")
-        if _dispatch.use_kernels("gpu_speed", "auto", matrix):
+        if _dispatch.use_kernels("gpu_speed", "auto", matrix, 5):
             raise RuntimeError("gpu_speed: expected PyTorch to compute, but kernels would; correct pytorch_only().")
         yield
 
