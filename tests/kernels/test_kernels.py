@@ -132,7 +132,7 @@ def test_vectors_few_steps_and_many(kind, n_iter, size, samples):
     # Many steps amplify the rounding of a singular matrix, that of PyTorch in float32 too.
     simple, d_simple = reference(cov.float(), grad.float(), n_iter, kind, True)
     for found, by_torch, exact in ((value, simple, expected), (d_cov, d_simple, d_expected)):
-        assert relative_error(found, exact) < max(TOLERANCE["accurate"], 2 * relative_error(by_torch, exact))
+        assert relative_error(found, exact) < max(TOLERANCE["accurate"], 3 * relative_error(by_torch, exact))
 
 
 def test_every_entry_is_written(monkeypatch):

@@ -1,8 +1,8 @@
 """Products of tiles for the kernel for Hopper GPUs: one warp fetches the factors, four others multiply them.
 
-The fetching warp fills a ring of buffers, in the order in which the others empty it; a buffer is given back once the
-products of the next one have begun. Tiles below the diagonal are fetched from their mirror images, and multiplied as
-those lie.
+The fetching warp fills a ring of buffers, in the order in which the others empty it; a buffer is given back once its
+products have ended, mostly when those of the next one have begun. Tiles below the diagonal are fetched from their
+mirror images, and multiplied as those lie.
 """
 
 import triton.language as tl
@@ -50,6 +50,11 @@ def _next(buffer, phase, DEPTH: gl.constexpr):
     """The buffer after this one, and the parity with which it is waited for."""
     end = buffer == DEPTH - 1
     return gl.where(end, 0, buffer + 1), gl.where(end, phase ^ 1, phase)
+
+
+@gluon.jit
+def _before(buffer, DEPTH: gl.constexpr):
+    return gl.where(buffer == 0, DEPTH - 1, buffer - 1)
 
 
 @gluon.jit
@@ -141,56 +146,71 @@ def _right(tile, ACROSS: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexp
 
 
 @gluon.jit
-def _in_flight(sums, N: gl.constexpr, DERIVATIVE: gl.constexpr, PLANES: gl.constexpr):
-    """The sums once at most N products are in flight; those that nothing is added to have no part in it."""
-    total, small, d_total, d_small = sums
-    if DERIVATIVE and PLANES == 2:
-        total, small, d_total, d_small = warpgroup_mma_wait(N, (total, small, d_total, d_small))
-    elif PLANES == 2:
-        total, small = warpgroup_mma_wait(N, (total, small))
-    elif DERIVATIVE:
-        total, d_total = warpgroup_mma_wait(N, (total, d_total))
-    else:
-        total = warpgroup_mma_wait(N, (total,))
-    return total, small, d_total, d_small
+def _factors(tiles, first, LEFT: gl.constexpr, RIGHT: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr,
+             PLANES: gl.constexpr):  # fmt: skip
+    """Both factors of a product, each with what is missing in its first plane."""
+    c = _right(tiles.index(first), RIGHT, BLOCK, BLOCK_K)
+    a = _left(tiles.index(first + PLANES), LEFT, BLOCK, BLOCK_K)
+    c_low, a_low = c, a
+    if PLANES == 2:
+        c_low = _right(tiles.index(first + 1), RIGHT, BLOCK, BLOCK_K)
+        a_low = _left(tiles.index(first + 3), LEFT, BLOCK, BLOCK_K)
+    return a, a_low, c, c_low
 
 
 @gluon.jit
 def _add_products(
-    total, small, d_total, d_small, tiles, ready, empty, buffer, phase, begin, end,
+    total, small, d_total, tiles, ready, empty, buffer, phase, begin, end,
     LEFT: gl.constexpr, RIGHT: gl.constexpr, DERIVATIVE: gl.constexpr,
     BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, PLANES: gl.constexpr, DEPTH: gl.constexpr,
 ):  # fmt: skip
-    """Adds the products over a range of the inner index, where factors to the LEFT or RIGHT lie across."""
+    """Adds the products over a range of the inner index, where factors to the LEFT or RIGHT lie across.
+
+    Tensor cores cut off what is small against their sum, so that a long sum becomes too small. Those of split products
+    are therefore short, one for each step, and are added in float32. Small products have a sum of their own for all
+    steps; where registers are too few for it, those of derivatives, they come first in the sum of the step.
+    """
     FACTORS: gl.constexpr = 4 if DERIVATIVE else 2
-    PRODUCTS: gl.constexpr = (3 if DERIVATIVE else 1) * (3 if PLANES == 2 else 1)
     for start in range(begin, end, BLOCK_K):
         mbarrier.wait(ready.index(buffer), phase)
         first = buffer * (FACTORS * PLANES)
-        c = _right(tiles.index(first), RIGHT, BLOCK, BLOCK_K)
-        a = _left(tiles.index(first + PLANES), LEFT, BLOCK, BLOCK_K)
-        if PLANES == 2:
-            c_low = _right(tiles.index(first + 1), RIGHT, BLOCK, BLOCK_K)
-            a_low = _left(tiles.index(first + 3), LEFT, BLOCK, BLOCK_K)
+        a, a_low, c, c_low = _factors(tiles, first, LEFT, RIGHT, BLOCK, BLOCK_K, PLANES)
+        zero = gl.zeros((BLOCK, BLOCK), gl.float32, _SUM)
+        if DERIVATIVE:
+            da, da_low, dc, dc_low = _factors(tiles, first + 2 * PLANES, LEFT, RIGHT, BLOCK, BLOCK_K, PLANES)
+        if PLANES == 1:
+            total = warpgroup_mma(a, c, total, is_async=True)
+            if DERIVATIVE:
+                d_total = warpgroup_mma(da, c, d_total, is_async=True)
+                d_total = warpgroup_mma(a, dc, d_total, is_async=True)
+                total, d_total = warpgroup_mma_wait(3, (total, d_total))
+            else:
+                total = warpgroup_mma_wait(1, (total,))
+            mbarrier.arrive(empty.index(_before(buffer, DEPTH)), pred=start > 0)
+        elif not DERIVATIVE:
+            part = warpgroup_mma(a, c, zero, use_acc=False, is_async=True)
             small = warpgroup_mma(a_low, c, small, is_async=True)
             small = warpgroup_mma(a, c_low, small, is_async=True)
-        total = warpgroup_mma(a, c, total, is_async=True)
-        if DERIVATIVE:
-            dc = _right(tiles.index(first + 2 * PLANES), RIGHT, BLOCK, BLOCK_K)
-            da = _left(tiles.index(first + 3 * PLANES), LEFT, BLOCK, BLOCK_K)
-            if PLANES == 2:
-                dc_low = _right(tiles.index(first + 5), RIGHT, BLOCK, BLOCK_K)
-                da_low = _left(tiles.index(first + 7), LEFT, BLOCK, BLOCK_K)
-                d_small = warpgroup_mma(da_low, c, d_small, is_async=True)
-                d_small = warpgroup_mma(da, c_low, d_small, is_async=True)
-                d_small = warpgroup_mma(a_low, dc, d_small, is_async=True)
-                d_small = warpgroup_mma(a, dc_low, d_small, is_async=True)
-            d_total = warpgroup_mma(da, c, d_total, is_async=True)
-            d_total = warpgroup_mma(a, dc, d_total, is_async=True)
-        total, small, d_total, d_small = _in_flight((total, small, d_total, d_small), PRODUCTS, DERIVATIVE, PLANES)
-        mbarrier.arrive(empty.index(gl.where(buffer == 0, DEPTH - 1, buffer - 1)), pred=start > 0)
+            part, small = warpgroup_mma_wait(2, (part, small))
+            mbarrier.arrive(empty.index(_before(buffer, DEPTH)), pred=start > 0)
+            total += part
+        else:
+            d_part = warpgroup_mma(da_low, c, zero, use_acc=False, is_async=True)
+            d_part = warpgroup_mma(da, c_low, d_part, is_async=True)
+            d_part = warpgroup_mma(a_low, dc, d_part, is_async=True)
+            d_part = warpgroup_mma(a, dc_low, d_part, is_async=True)
+            d_part = warpgroup_mma(da, c, d_part, is_async=True)
+            d_part = warpgroup_mma(a, dc, d_part, is_async=True)
+            part = warpgroup_mma(a_low, c, zero, use_acc=False, is_async=True)
+            part = warpgroup_mma(a, c_low, part, is_async=True)
+            part = warpgroup_mma(a, c, part, is_async=True)
+            d_part, part = warpgroup_mma_wait(3, (d_part, part))
+            d_total += d_part
+            part = warpgroup_mma_wait(0, (part,))
+            mbarrier.arrive(empty.index(buffer))
+            total += part
         buffer, phase = _next(buffer, phase, DEPTH)
-    return total, small, d_total, d_small, buffer, phase
+    return total, small, d_total, buffer, phase
 
 
 @gluon.jit
@@ -199,20 +219,22 @@ def products(
     SIDE: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, PLANES: gl.constexpr, DEPTH: gl.constexpr,
 ):  # fmt: skip
     """A tile of LC and, for derivatives, of dL·C + L·dC (else zero); and the next buffer and its parity."""
-    # Tensor cores cut off what is small against their sum: small products have sums of their own.
     total = gl.zeros((BLOCK, BLOCK), gl.float32, _SUM)
-    small, d_total, d_small = total, total, total
+    small, d_total = total, total
     # Before the row of the tile both factors lie across, before its column the right one, from there on none.
     bounds = 0, first_row, first_column, SIDE
     for part in gl.static_range(3):
-        total, small, d_total, d_small, buffer, phase = _add_products(
-            total, small, d_total, d_small, tiles, ready, empty, buffer, phase, bounds[part], bounds[part + 1],
+        total, small, d_total, buffer, phase = _add_products(
+            total, small, d_total, tiles, ready, empty, buffer, phase, bounds[part], bounds[part + 1],
             part == 0, part < 2, DERIVATIVE, BLOCK, BLOCK_K, PLANES, DEPTH,
         )  # fmt: skip
-    total, small, d_total, d_small = _in_flight((total, small, d_total, d_small), 0, DERIVATIVE, PLANES)
-    mbarrier.arrive(empty.index(gl.where(buffer == 0, DEPTH - 1, buffer - 1)))
-    if PLANES == 2:
+    if PLANES == 1 and DERIVATIVE:
+        total, d_total = warpgroup_mma_wait(0, (total, d_total))
+    elif PLANES == 1:
+        total = warpgroup_mma_wait(0, (total,))
+    elif not DERIVATIVE:
+        small = warpgroup_mma_wait(0, (small,))
         total += small
-        if DERIVATIVE:
-            d_total += d_small
+    if PLANES == 1 or not DERIVATIVE:
+        mbarrier.arrive(empty.index(_before(buffer, DEPTH)))
     return total, d_total, buffer, phase
