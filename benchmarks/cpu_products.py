@@ -5,10 +5,12 @@ Usage: python benchmarks/cpu_products.py [--sizes 64 128 256] [--batch 8] [--thr
 The products (shapes, scalars, which memory feeds which) are recorded while the operation runs, then replayed on memory
 allocated beforehand, which overlaps as the operation's own did. Both are timed in alternation and the shortest of each
 is kept: what else the machine does only ever adds to a time. One thread is timed by its CPU time, several by the wall
-clock.
+clock. Where there is a C++ compiler, so is the operation under torch.compile, against the products of the operation as
+it is: it shares some of them between forward and backward.
 """
 
 import argparse
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -131,22 +133,36 @@ def measure(size: int, threads: int, args: argparse.Namespace) -> dict[str, Any]
     cov = F.covariance(torch.randn(args.batch, size, args.positions, generator=generator).relu()).requires_grad_()
     weights = torch.randn(cov.shape, generator=generator)
 
-    def forward() -> Tensor:
-        with torch.no_grad():
-            return F.isice(cov, backend="torch")
+    def operation(cov: Tensor) -> Tensor:
+        return F.isice(cov, backend="torch")
 
-    def both() -> Tensor:
-        return torch.autograd.grad(F.isice(cov, backend="torch"), cov, weights)[0]
+    def passes(function: Callable[[Tensor], Tensor]) -> dict[str, Callable[[], Tensor]]:
+        def forward() -> Tensor:
+            with torch.no_grad():
+                return function(cov)
 
-    products = {"forward": recorded(forward), "forward_backward": recorded(both)}
-    runs: dict[str, Callable[[], object]] = {"forward": forward, "forward_backward": both}
-    times = shortest_ms({**runs, **{f"{name}_products": p.replay for name, p in products.items()}}, args.rounds)
+        return {"forward": forward, "forward_backward": lambda: torch.autograd.grad(function(cov), cov, weights)[0]}
+
+    runs = passes(operation)
+    products = {name: recorded(run) for name, run in runs.items()}
+    timed: dict[str, Callable[[], object]] = {**runs, **{f"{name}_products": p.replay for name, p in products.items()}}
+    if has_compiler():
+        torch._dynamo.reset()  # what it compiled for another number of threads
+        timed |= {f"compiled_{name}": run for name, run in passes(torch.compile(operation, fullgraph=True)).items()}
+    times = shortest_ms(timed, args.rounds)
     row: dict[str, Any] = {"size": size, "batch": args.batch, "threads": threads}
     for name, recorder in products.items():
-        row[f"{name}_ms"], row[f"{name}_products_ms"] = times[name], times[f"{name}_products"]
-        row[f"{name}_ratio"] = times[name] / times[f"{name}_products"]
+        own = row[f"{name}_products_ms"] = times[f"{name}_products"]
         row[f"{name}_products"] = len(recorder.calls)
+        for run in (name, f"compiled_{name}"):
+            if run in times:
+                row[f"{run}_ms"], row[f"{run}_ratio"] = times[run], times[run] / own
     return row
+
+
+def has_compiler() -> bool:
+    """Whether torch.compile can make code for the CPU."""
+    return any(shutil.which(name) for name in ("g++", "c++", "clang++"))
 
 
 def main() -> int:
@@ -170,6 +186,9 @@ def main() -> int:
                 f"×{row['forward_backward_ratio']:.2f} of {row['forward_backward_products']}",
                 flush=True,
             )
+            if has_compiler():
+                ratios = row["compiled_forward_ratio"], row["compiled_forward_backward_ratio"]
+                print("   compiled: ×{:.2f} and ×{:.2f} of the same products".format(*ratios), flush=True)
     options = ("batch", "positions", "rounds", "seed")
     command = " ".join(["python benchmarks/cpu_products.py", *(f"--{key} {getattr(args, key)}" for key in options)])
     write_results(args.out, "iSICE and its matrix products on a CPU", command, args.seed, torch.device("cpu"), rows)

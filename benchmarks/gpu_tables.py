@@ -185,10 +185,11 @@ def _cpu(rows: list[Row]) -> str:
     for row in rows:
         cells = [f"{row['size']}", f"{row['batch']}", f"{row['threads']}"]
         for name in ("forward", "forward_backward"):
-            cells += [f"{row[f'{name}_ms']:.1f}", f"{row[f'{name}_products_ms']:.1f}", f"{row[f'{name}_ratio']:.2f}"]
+            cells += [f"{row[f'{name}_products_ms']:.1f}", f"{row[f'{name}_ms']:.1f}", f"{row[f'{name}_ratio']:.2f}"]
+            cells += [_cell(row, f"compiled_{name}_ms"), _cell(row, f"compiled_{name}_ratio", ".2f")]
         body.append(tuple(cells))
-    header = ("D", "B", "threads", "forward (ms)", "its products (ms)", "ratio")
-    return _table((*header, "with backward (ms)", "its products (ms)", "ratio"), body)
+    header = ("D", "B", "threads", "forward: its products (ms)", "it (ms)", "ratio", "compiled (ms)", "ratio")
+    return _table((*header, "with backward: its products (ms)", "it (ms)", "ratio", "compiled (ms)", "ratio"), body)
 
 
 def _table(header: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
