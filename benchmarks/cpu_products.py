@@ -5,8 +5,8 @@ Usage: python benchmarks/cpu_products.py [--sizes 64 128 256] [--batch 8] [--thr
 The products (shapes, scalars, which memory feeds which) are recorded while the operation runs, then replayed on memory
 allocated beforehand, which overlaps as the operation's own did. Both are timed in alternation and the shortest of each
 is kept: what else the machine does only ever adds to a time. One thread is timed by its CPU time, several by the wall
-clock. Where there is a C++ compiler, so is the operation under torch.compile, against the products of the operation as
-it is: it shares some of them between forward and backward.
+clock. Where there is a C++ compiler, so is the operation under torch.compile, with calls from C++ (cpp_wrapper), against
+the products of the operation as it is: it shares some of them between forward and backward.
 """
 
 import argparse
@@ -148,7 +148,8 @@ def measure(size: int, threads: int, args: argparse.Namespace) -> dict[str, Any]
     timed: dict[str, Callable[[], object]] = {**runs, **{f"{name}_products": p.replay for name, p in products.items()}}
     if has_compiler():
         torch._dynamo.reset()  # what it compiled for another number of threads
-        timed |= {f"compiled_{name}": run for name, run in passes(torch.compile(operation, fullgraph=True)).items()}
+        compiled = torch.compile(operation, fullgraph=True, options={"cpp_wrapper": True})
+        timed |= {f"compiled_{name}": run for name, run in passes(compiled).items()}
     times = shortest_ms(timed, args.rounds)
     row: dict[str, Any] = {"size": size, "batch": args.batch, "threads": threads}
     for name, recorder in products.items():
