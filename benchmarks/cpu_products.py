@@ -5,8 +5,10 @@ Usage: python benchmarks/cpu_products.py [--sizes 64 128 256] [--batch 8] [--thr
 The products (shapes, scalars, which memory feeds which) are recorded while the operation runs, then replayed on memory
 allocated beforehand, which overlaps as the operation's own did. Both are timed in alternation and the shortest of each
 is kept: what else the machine does only ever adds to a time. One thread is timed by its CPU time, several by the wall
-clock. Where there is a C++ compiler, so is the operation under torch.compile, with calls from C++ (cpp_wrapper), against
-the products of the operation as it is: it shares some of them between forward and backward.
+clock.
+
+Where there is a C++ compiler, the operation under torch.compile (with ``cpp_wrapper``) takes its turn too. Its ratio is
+that to the products of the operation as it is: compiled, forward and backward share some of them.
 """
 
 import argparse

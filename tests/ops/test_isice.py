@@ -8,6 +8,7 @@ from hypothesis.extra import numpy as hnp
 from torch.utils.flop_counter import FlopCounterMode
 
 import isice.functional as F
+from isice.ops._sparse_step import _where_positive
 from isice.ops.isice import isice_reference
 
 from .conftest import symmetric
@@ -192,6 +193,12 @@ def test_inductor(make_cov):
     torch.testing.assert_close(compiled(cov), expected, rtol=1e-4, atol=1e-5)
     gradient = torch.autograd.grad(compiled(cov).square().sum(), cov)[0]
     torch.testing.assert_close(gradient, torch.autograd.grad(expected.square().sum(), cov)[0], rtol=1e-3, atol=1e-4)
+
+
+def test_a_compiled_step_passes_the_same_cotangents():
+    condition, value = torch.tensor([-1.0, -0.0, 0.0, 1e-30, 2.0]), torch.arange(1.0, 6.0)
+    compiled = torch.compile(_where_positive, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(value, condition), _where_positive(value, condition))
 
 
 @pytest.mark.parametrize(
