@@ -8,7 +8,7 @@ is kept: what else the machine does only ever adds to a time. One thread is time
 clock.
 
 Where there is a C++ compiler, the operation under torch.compile (with ``cpp_wrapper``) takes its turn too. Its ratio is
-that to the products of the operation as it is: compiled, forward and backward share some of them.
+that to the products of the operation as it is: compiled, forward and backward share some of them, which costs memory.
 """
 
 import argparse
@@ -148,12 +148,14 @@ def measure(size: int, threads: int, args: argparse.Namespace) -> dict[str, Any]
     runs = passes(operation)
     products = {name: recorded(run) for name, run in runs.items()}
     timed: dict[str, Callable[[], object]] = {**runs, **{f"{name}_products": p.replay for name, p in products.items()}}
+    row: dict[str, Any] = {"size": size, "batch": args.batch, "threads": threads}
+    row["kept_matrices"] = kept_matrices(operation, cov)
     if has_compiler():
         torch._dynamo.reset()  # what it compiled for another number of threads
         compiled = torch.compile(operation, fullgraph=True, options={"cpp_wrapper": True})
         timed |= {f"compiled_{name}": run for name, run in passes(compiled).items()}
+        row["compiled_kept_matrices"] = kept_matrices(compiled, cov)
     times = shortest_ms(timed, args.rounds)
-    row: dict[str, Any] = {"size": size, "batch": args.batch, "threads": threads}
     for name, recorder in products.items():
         own = row[f"{name}_products_ms"] = times[f"{name}_products"]
         row[f"{name}_products"] = len(recorder.calls)
@@ -161,6 +163,19 @@ def measure(size: int, threads: int, args: argparse.Namespace) -> dict[str, Any]
             if run in times:
                 row[f"{run}_ms"], row[f"{run}_ratio"] = times[run], times[run] / own
     return row
+
+
+def kept_matrices(function: Callable[[Tensor], Tensor], cov: Tensor) -> float:
+    """How many matrices of each image are kept for the backward pass, the covariance with them."""
+    sizes: dict[int, int] = {}
+
+    def note(kept: Tensor) -> Tensor:
+        sizes[kept.data_ptr()] = kept.nbytes
+        return kept
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda kept: kept):
+        function(cov)
+    return sum(sizes.values()) / cov.nbytes
 
 
 def has_compiler() -> bool:

@@ -190,6 +190,12 @@ def test_products_are_recorded_and_replayed():
     torch.testing.assert_close(recorder.calls[-1][2]["out"], 2 * (a @ b) + 0.5 * b @ a.mT)
 
 
+def test_kept_matrices_are_counted_once():
+    a = torch.rand(2, 3, 3, requires_grad=True)
+    assert cpu_products.kept_matrices(lambda a: a * a, a) == 1
+    assert cpu_products.kept_matrices(lambda a: a.exp() @ a, a) == 2
+
+
 def test_the_replay_shares_memory_where_the_operation_did():
     a, memory = torch.rand(1, 2, 2), torch.zeros(3, 2, 2)
     recorder = cpu_products.recorded(lambda: torch.bmm(a, torch.bmm(a, a, out=memory[:1]), out=memory[1:2]))

@@ -16,7 +16,7 @@ from isice.kernels import ends, hopper, launch
 from isice.kernels.newton_schulz import iterate
 
 DTYPES = {"alive_parts": "*i8", "workspace": "*fp16", "counters": "*i32", "slots": "*i32"}
-DTYPES |= dict.fromkeys(("n_stages", "batch", "D", "side", "left", "n_sums"), "i32")
+DTYPES |= dict.fromkeys(("n_stages", "batch", "D", "side", "left", "n_sums", "size"), "i32")
 DTYPES |= dict.fromkeys(("beta", "shift", "scale", "m_shift", "derivative_scale", "power"), "fp32")
 UNALIGNED = ("norms", "next_norms", "rates", "lams", "moments")
 
@@ -39,9 +39,9 @@ def described(rows, columns):
     return f"tensordesc<fp16[{rows}, {columns}],{NVMMASharedLayout.get_default_for([rows, columns], float16)!r}>"
 
 
-for derivative, planes, for_hopper in ((False, 1, False), (True, 2, False), (False, 1, True), (True, 2, True)):
-    if for_hopper and CAPABILITY != 90:
-        continue
+CASES = [(False, 1, False), (True, 2, False)]
+CASES += [(derivative, planes, True) for derivative in (False, True) for planes in (1, 2) if CAPABILITY == 90]
+for derivative, planes, for_hopper in CASES:
     block_k, depth, chains = launch.shape_of(256, planes, derivative, for_hopper)
     DTYPES |= {"straight": described(64, block_k), "across": described(block_k, 64)}
     used = shared(
@@ -55,6 +55,7 @@ shared(ends._to_tiles, 4, 3, VECTOR=False, SYMMETRIZE=True, **SIZES)
 shared(ends._from_tiles, 4, 3, VECTOR=False, **SIZES)
 shared(ends._normalize, 4, 3, SPAN=256, **SIZES)
 shared(ends._divide, 4, 3, SPAN=256, **SIZES)
+shared(ends._norms, 8, 3, CHUNK=4096)
 shared(ends._products, 4, 3, CHUNK=4096)
 shared(ends._spread, 4, 3, SPAN=16, **SIZES)
 shared(ends._weigh, 4, 3, **SIZES)

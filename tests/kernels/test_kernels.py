@@ -1,5 +1,6 @@
 """The kernels against PyTorch in float64: on a GPU, or by Triton's interpreter where there is none."""
 
+import functools
 from unittest import mock
 
 import pytest
@@ -10,6 +11,7 @@ pytest.importorskip("triton")
 from isice.kernels import ends, isice, launch
 from isice.kernels.ends import from_tiles, to_tiles
 from isice.kernels.program import MOST_STEPS, M, T, program, tiled_shape
+from isice.ops import _fused
 from isice.ops.isice import decay, isice_reference
 from isice.ops.newton_schulz import newton_schulz_reference
 from isice.ops.vectorize import vectorize
@@ -98,6 +100,20 @@ def test_the_portable_kernel(size, precision, portable):
     single, direction = on_device(cov, grad)
     assert relative_error(run(single, 7, "inverse", precision), expected) < TOLERANCE[precision]
     assert relative_error(run(single, 7, "inverse", precision, direction), d_expected) < TOLERANCE[precision]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [256, 512])
+def test_short_sums_lose_little(kind, size):
+    if not launch.has_hopper_kernel(torch.device(DEVICE)):
+        pytest.skip("the portable kernel leaves long sums to the tensor cores, which cut off")
+    cov, grad = covariances(2, size, 196), noise(2, size, size)
+    single, direction = on_device(cov, grad)
+    found = run(single, 7, kind, "accurate"), run(single, 7, kind, "accurate", direction)
+    exact, by_torch = reference(cov, grad, 7, kind, False), reference(cov.float(), grad.float(), 7, kind, False)
+    for ours, simple, expected in zip(found, by_torch, exact, strict=True):
+        assert relative_error(ours, expected) < 3 * relative_error(simple, expected)  # long sums: four times and more
 
 
 @pytest.mark.gpu
@@ -204,6 +220,18 @@ def test_a_cotangent_of_zeros_and_a_matrix_of_zeros():
     value = run(cov, 5, "inverse", "accurate")
     torch.testing.assert_close(value[0], newton_schulz_reference(torch.eye(16) / 16, 5, "inverse").to(DEVICE))
     assert not run(cov, 5, "inverse", "accurate", torch.zeros_like(cov)).any()
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_the_fake_operations_have_the_right_shapes(learned):
+    check = functools.partial(torch.library.opcheck, test_utils=("test_schema", "test_faketensor"))
+    cov, grad, vector = on_device(covariances(2, 16, 60), noise(2, 16, 16), noise(2, 136))
+    settings, lam = (decay(3), 2, 0.5, False, 1e-9, "accurate"), torch.full((2,), 0.01, device=DEVICE)
+    check(_fused._newton_schulz, (cov.mT, 2, "sqrt", "accurate", learned))
+    check(_fused._newton_schulz_vjp, (cov.mT, vector if learned else grad.mT, 2, "sqrt", "accurate", learned))
+    check(_fused._isice, (cov.mT, lam, lam + 1, *settings))
+    kept = list(_fused._isice(cov, lam, lam + 1, *settings))
+    check(_fused._isice_vjp, (vector, 16, kept, lam, lam + 1, learned, *settings))
 
 
 def test_an_empty_batch():

@@ -1,7 +1,7 @@
 """The iteration of ``newton_schulz.py`` for Hopper GPUs, in Triton's lower-level language Gluon.
 
 The same program on the same slots, with four differences. One warp does nothing but fetch factors, and waits for the
-group; the others wait for data only. A product need not end before the next one that adds to the same sum. A slot holds
+group; the others wait for data only. Most products need not end before the next one begins. A slot holds
 the tiles on and above the diagonal only. And a group may carry several matrices in turn, so that it works on one while
 the blocks of the group wait for each other with another.
 """

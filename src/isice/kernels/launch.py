@@ -76,7 +76,7 @@ class Crew(NamedTuple):
     group: int  # that share a matrix
     resident: int  # groups
     spare: int  # blocks beside them that the kernel can use
-    chains: int  # matrices that a group carries in turn
+    chains: int  # matrices that a group carries in turn; 0 with the kernel that knows no chains
 
 
 class Division(NamedTuple):
@@ -94,7 +94,7 @@ def divide(batch: int, n_tiles: int, crew: Crew) -> Division:
     rounds, left = divmod(batch, groups)
     if not spare or left * -(-n_tiles // spare) > rounds * -(-n_tiles // group):
         left = 0
-    places = min(batch - left, groups * chains) + min(left, chains)
+    places = min(batch - left, groups * max(1, chains)) + min(left, chains)
     return Division(groups * group + (spare if left else 0), left, places)
 
 
@@ -212,7 +212,7 @@ def _plan(call: Call) -> Plan:
         def launch(blocks: int, *args: Any) -> None:
             compiled[(blocks, 1, 1)](*args, *constants)
 
-    crew = Crew(group, resident, spare, max(1, sizes.chains))
+    crew = Crew(group, resident, spare, sizes.chains)
     return Plan(steps, launch, describe, (n_slots, planes, side, side), crew)
 
 

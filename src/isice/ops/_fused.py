@@ -69,7 +69,7 @@ def _newton_schulz_vjp(
 
 @_shape_of(_newton_schulz_vjp)
 def _(cov: Tensor, grad: Tensor, n_iter: int, kind: str, precision: str, vectorized: bool) -> Tensor:
-    return torch.empty_like(cov)
+    return cov.new_empty(cov.shape)
 
 
 @_operation

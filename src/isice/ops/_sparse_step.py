@@ -38,8 +38,8 @@ def _where_positive(value: Tensor, condition: Tensor) -> Tensor:
     """``value`` where ``condition`` > 0, else 0: the backward of ReLU, several times faster on a CPU than a mask.
 
     torch.compile would make it a mask, and keep that from the forward pass: on a CPU to store one takes longer than
-    a product. So it gets numbers.
+    a product. So it gets numbers there, which do the same to finite ones.
     """
-    if torch.compiler.is_compiling():
+    if value.device.type == "cpu" and torch.compiler.is_compiling():
         return value * condition.relu().sign()
     return torch.ops.aten.threshold_backward(value, condition, 0)
