@@ -190,6 +190,12 @@ def test_products_are_recorded_and_replayed():
     torch.testing.assert_close(recorder.calls[-1][2]["out"], 2 * (a @ b) + 0.5 * b @ a.mT)
 
 
+def test_products_are_counted_by_matrices():
+    a = torch.rand(3, 4, 4)
+    assert cpu_products.count_products(lambda: (torch.baddbmm(a @ a, a, a), a[:1] @ a[:1], a + a)) == 7
+    assert cpu_products.count_products(lambda: a.clone().baddbmm_(a, a)) == 3
+
+
 def test_kept_matrices_are_counted_once():
     a = torch.rand(2, 3, 3, requires_grad=True)
     assert cpu_products.kept_matrices(lambda a: a * a, a) == 1

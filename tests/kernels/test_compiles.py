@@ -46,8 +46,8 @@ for derivative, planes, for_hopper in CASES:
     DTYPES |= {"straight": described(64, block_k), "across": described(block_k, 64)}
     used = shared(
         hopper.iterate if for_hopper else iterate, 4, depth, POWER=-1.0, DERIVATIVE=derivative, STEP=True,
-        MOMENTS=derivative, SIDE=256, BLOCK=64, BLOCK_K=block_k, STRIP=16, PLANES=planes, N_TILES=10, N_SLOTS=12,
-        GROUP=10, **({"CHAINS": chains, "DEPTH": depth} if for_hopper else {}),
+        MOMENTS=derivative, SIDE=256, BLOCK=64, BLOCK_K=block_k, STRIP=launch._STRIP, PLANES=planes, N_TILES=10,
+        N_SLOTS=12, GROUP=10, **({"CHAINS": chains, "DEPTH": depth} if for_hopper else {}),
     )
     assert used <= (113 if for_hopper else 99) * 1024, used  # two blocks on a Hopper GPU, one on those with the least
 SIZES = {"N_TILES": 10, "N_BLOCKS": 4, "BLOCK": 64}
