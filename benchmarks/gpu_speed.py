@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import isice.functional as F
 from benchmarks import published
 from benchmarks.gpu_tables import write_document
-from benchmarks.measure import RESULTS, count_flops, median_ms, relative_error, write_results
+from benchmarks.measure import RESULTS, count_flops, median_error, median_ms, relative_error, write_results
 from isice.ops import _dispatch
 from isice.ops.covariance import covariance_reference
 from isice.ops.isice import isice_reference
@@ -131,11 +131,13 @@ def value_and_gradient(function: Function, x: Tensor, cotangent: Tensor) -> tupl
     return value.detach(), torch.autograd.grad(value, x, cotangent)[0]
 
 
-def errors(function: Function, x: Tensor, cotangent: Tensor, exact: tuple[Tensor, Tensor]) -> tuple[float, float]:
-    """Relative errors of value and gradient of the images for which ``exact`` is known."""
+def errors(function: Function, x: Tensor, cotangent: Tensor, exact: tuple[Tensor, Tensor]) -> dict[str, float]:
+    """Relative errors of value and gradient of the images for which ``exact`` is known; also the median image's."""
     found = value_and_gradient(function, x, cotangent)
-    value, gradient = (relative_error(a[: len(b)], b) for a, b in zip(found, exact, strict=True))
-    return value, gradient
+    pairs = [(a[: len(b)], b) for a, b in zip(found, exact, strict=True)]
+    names = ("error", "gradient_error")
+    of_all = {name: relative_error(*pair) for name, pair in zip(names, pairs, strict=True)}
+    return of_all | {f"median_{name}": median_error(*pair) for name, pair in zip(names, pairs, strict=True)}
 
 
 def peak_mib(run: Callable[[], object], device: torch.device) -> float | None:
@@ -220,7 +222,7 @@ def case(
         with pytorch_only() if backend == "torch" else contextlib.nullcontext():
             for kind, x in inputs.items() if backend != "authors" else ():
                 found = errors(function, x, cotangent[: len(x)], exact[kind])
-                row[f"{kind}error"], row[f"{kind}gradient_error"] = found
+                row |= {f"{kind}{key}": value for key, value in found.items()}
             repeats = args.repeats if backend in ("auto", "torch") else 3
             row |= timings(function, inputs[""], cotangent, repeats)
         row |= fractions(row, limits)

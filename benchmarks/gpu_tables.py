@@ -1,4 +1,4 @@
-"""The tables of docs/gpu.md, from the records that gpu_speed.py, training_step.py and cpu_products.py leave."""
+"""The tables of docs/gpu.md, from the records of gpu_speed.py, training_step.py, sustained.py and cpu_products.py."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -26,11 +26,13 @@ def write_document() -> None:
 
 def tables() -> dict[str, str]:
     """Every generated part by the name of its marker."""
-    speed, step, cpu = (_record(name) for name in ("gpu_speed_h200", "training_step_h200", "cpu_products"))
+    names = ("gpu_speed_h200", "training_step_h200", "sustained_h200", "cpu_products")
+    speed, step, sustained, cpu = (_record(name) for name in names)
     layers = [row for row in speed["rows"] if row["part"] == "layer"]
     return {
         "step": _with_facts(_step(step["rows"]), step),
         "layers": _with_facts(_layers(layers), speed),
+        "sustained": _with_facts(_sustained(sustained["rows"]), sustained),
         "memory": _memory(layers),
         "bf16": _bf16(layers),
         "accuracy": _accuracy(layers),
@@ -117,6 +119,16 @@ def _layers(rows: list[Row]) -> str:
     return _table(("layer", "B", "D", "n", *columns, *(f"kernels, {mode}" for mode in MODES)), body)
 
 
+def _sustained(rows: list[Row]) -> str:
+    body = []
+    for row in rows:
+        who = {"auto": "kernels", "authors": "authors' code"}[row["backend"]]
+        times = [_cell(row, key, ".2f") for key in ("rested_ms", "sustained_ms")]
+        load = [_cell(row, "sm_mhz", ",.0f"), _cell(row, "power_w", ".0f")]
+        body.append((who, row["mode"], *times, *load))
+    return _table(("iSICE, B = 64, D = 512, n = 28²", "mode", "rested (ms)", "under load (ms)", "MHz", "W"), body)
+
+
 def _memory(rows: list[Row]) -> str:
     body = []
     plain = [row for row in rows if row["dtype"] == "float32" and row["mode"] == "high"]
@@ -144,12 +156,16 @@ def _accuracy(rows: list[Row]) -> str:
     body = []
     for row in rows:
         if (row["batch"], row["channels"], row["dtype"]) == (*MAIN, "float32"):
-            synthetic = _pair(row, "error", "gradient_error", ".0e")
-            real = _pair(row, "real_error", "real_gradient_error", ".0e")
             backend = {"auto": "kernels", "torch": "PyTorch", "published": "as published"}.get(row["backend"])
             if backend:
-                body.append((NAMES[row["head"]], backend, row["mode"], synthetic, real))
+                body.append((NAMES[row["head"]], backend, row["mode"], _errors(row), _errors(row, "real_")))
     return _table(("layer", "computed by", "mode", "synthetic features", "features of a network"), body)
+
+
+def _errors(row: Row, kind: str = "") -> str:
+    """The errors of vectors and gradients, and that of the gradient of the median image."""
+    of_all = _pair(row, f"{kind}error", f"{kind}gradient_error", ".0e")
+    return of_all if of_all == MISSING else f"{of_all} ({_cell(row, f'{kind}median_gradient_error', '.0e')})"
 
 
 def _limits(rows: list[Row]) -> str:

@@ -32,14 +32,19 @@ def median_ms(run: Callable[[], object], device: torch.device, repeats: int) -> 
     On a GPU the runs are queued one behind the other, as those of a training loop are.
     """
     run()
+    return statistics.median(times_ms(run, device, repeats))
+
+
+def times_ms(run: Callable[[], object], device: torch.device, repeats: int) -> list[float]:
+    """The times of ``repeats`` runs, one behind the other."""
     if device.type == "cuda":
-        return statistics.median(queued_ms([run] * repeats))
+        return queued_ms([run] * repeats)
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
         run()
         times.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(times)
+    return times
 
 
 def queued_ms(runs: Sequence[Callable[[], object]]) -> list[float]:
@@ -98,6 +103,12 @@ def peak_mib(function: Callable[[Tensor], Tensor], x: Tensor) -> float | None:
 def relative_error(value: Tensor, expected: Tensor) -> float:
     """‖value − expected‖/‖expected‖."""
     return float((value.double() - expected).norm() / expected.norm())
+
+
+def median_error(value: Tensor, expected: Tensor) -> float:
+    """The median over the batch of each image's ‖value − expected‖/‖expected‖."""
+    difference = (value.double() - expected).flatten(1).norm(dim=1)
+    return float((difference / expected.flatten(1).norm(dim=1)).median())
 
 
 def write_results(

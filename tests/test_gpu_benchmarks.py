@@ -1,10 +1,12 @@
 """The scripts behind docs/gpu.md: they run on any machine, count rightly, and the document shows their records."""
 
 import json
+import subprocess
 
 import pytest
 import torch
-from benchmarks import cpu_products, gpu_speed, gpu_tables, published, training_step
+from benchmarks import cpu_products, gpu_speed, gpu_tables, published, sustained, training_step
+from benchmarks.measure import median_error
 
 from isice.pooling import create_pooling
 
@@ -23,6 +25,7 @@ LAYER = {
     "peak_mib": 250.4,
     "error": 2e-5,
     "gradient_error": 3e-5,
+    "median_gradient_error": 1e-5,
     "products_forward": 80,
     "products_backward": 240,
     "tflops": 60.0,
@@ -56,15 +59,17 @@ def test_tables_from_records(tmp_path, monkeypatch):
         LAYER,
         LAYER | {"backend": "published", "mode": "highest", "forward_ms": 21.0, "forward_backward_ms": 130.0},
     ]
-    for name, rows in (("training_step_h200", steps), ("gpu_speed_h200", layers)):
+    loads = [{"backend": "auto", "mode": "highest", "rested_ms": 20.0, "sustained_ms": 22.5, "sm_mhz": 1500.0}]
+    for name, rows in (("training_step_h200", steps), ("gpu_speed_h200", layers), ("sustained_h200", loads)):
         (tmp_path / f"{name}.json").write_text(json.dumps(FACTS | {"rows": rows}))
     found = gpu_tables.tables()
     assert "| GAP | 55.0 | 1.00 | 50.0 | 1.000 | — | — | — |" in found["step"]
     assert "| iSICE | 130.7 | 2.38 | — | — | 52.0 | 1.040 | — |" in found["step"]
+    assert "| kernels | highest | 20.00 | 22.50 | 1,500 | — |" in found["sustained"]
     assert "G; torch 9; commit abc; seed 0; `c`" in found["step"]
     times = "21.00 / 130.00 | — | — | — | — | 3.00 / 12.35 | — |"
     assert f"| iSICE | 128 | 256 | 14² | 126.4 / 95.0 | {times}" in found["layers"]
-    assert "| iSICE | kernels | high | 2e-05 / 3e-05 | — |" in found["accuracy"]
+    assert "| iSICE | kernels | high | 2e-05 / 3e-05 (1e-05) | — |" in found["accuracy"]
     # 80 stages of two factors and, with the derivative, four: 10 tiles read 64 rows of each, 256 numbers of 2·16 bits.
     terabytes = 128 * 80 * (2 + 4) * 10 * 64 * 256 * 4 / 12.35e-3 / 1e12
     assert f"| iSICE | 128 | 256 | high | 80 + 240 | 60 | 8% | 16% | 1% | {terabytes:.1f} |" in found["limits"]
@@ -211,3 +216,27 @@ def test_the_replay_shares_memory_where_the_operation_did():
     overlapping = cpu_products.recorded(lambda: (memory[:2] @ memory[1:], memory[1:] @ memory[:2]))
     lower, upper = overlapping.calls[0][1]
     assert upper.data_ptr() - lower.data_ptr() == memory[0].nbytes
+
+
+def test_the_script_for_load_runs(tmp_path, capsys):
+    path = tmp_path / "sustained.json"
+    assert sustained.main(["--small", "--seconds", "0.2", "--device", "cpu", "--out", str(path)]) == 0
+    rows = json.loads(path.read_text())["rows"]
+    assert [(row["backend"], row["mode"]) for row in rows] == [("auto", "highest"), ("auto", "medium")]
+    assert all(row["rested_ms"] > 0 and row["sustained_ms"] > 0 and row["late_runs"] >= 4 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [("1980, 690.12\n", {"sm_mhz": 1980.0, "power_w": 690.12}), ("1980, [N/A]\n", {"sm_mhz": 1980.0}), ("", {})],
+)
+def test_clock_and_power_as_the_driver_tells_them(answer, expected):
+    process = subprocess.Popen(["printf", "%s", answer], stdout=subprocess.PIPE, text=True)
+    assert sustained.finish_reading(process) == expected
+    assert sustained.finish_reading(None) == {}
+
+
+def test_the_median_image():
+    expected = torch.ones(3, 4, dtype=torch.float64)
+    value = expected + torch.tensor([[0.0], [0.1], [5.0]])
+    assert median_error(value, expected) == pytest.approx(0.1, rel=1e-6)

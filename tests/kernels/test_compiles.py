@@ -39,15 +39,19 @@ def described(rows, columns):
     return f"tensordesc<fp16[{rows}, {columns}],{NVMMASharedLayout.get_default_for([rows, columns], float16)!r}>"
 
 
-CASES = [(False, 1, False), (True, 2, False)]
-CASES += [(derivative, planes, True) for derivative in (False, True) for planes in (1, 2) if CAPABILITY == 90]
-for derivative, planes, for_hopper in CASES:
-    block_k, depth, chains = launch.shape_of(256, planes, derivative, for_hopper)
+CASES = [(256, False, 1, False), (256, True, 2, False)]
+if CAPABILITY == 90:
+    CASES += [(256, derivative, planes, True) for derivative in (False, True) for planes in (1, 2)]
+    CASES.append((512, False, 2, True))
+for size, derivative, planes, for_hopper in CASES:
+    block_k, depth, chains = launch.shape_of(size, planes, derivative, for_hopper)
+    n_blocks = size // 64
     DTYPES |= {"straight": described(64, block_k), "across": described(block_k, 64)}
     used = shared(
         hopper.iterate if for_hopper else iterate, 4, depth, POWER=-1.0, DERIVATIVE=derivative, STEP=True,
-        MOMENTS=derivative, SIDE=256, BLOCK=64, BLOCK_K=block_k, STRIP=launch._STRIP, PLANES=planes, N_TILES=10,
-        N_SLOTS=12, GROUP=10, **({"CHAINS": chains, "DEPTH": depth} if for_hopper else {}),
+        MOMENTS=derivative, SIDE=size, BLOCK=64, BLOCK_K=block_k, STRIP=launch._STRIP, PLANES=planes,
+        N_TILES=n_blocks * (n_blocks + 1) // 2, N_SLOTS=12, GROUP=10,
+        **({"CHAINS": chains, "DEPTH": depth} if for_hopper else {}),
     )
     assert used <= (113 if for_hopper else 99) * 1024, used  # two blocks on a Hopper GPU, one on those with the least
 SIZES = {"N_TILES": 10, "N_BLOCKS": 4, "BLOCK": 64}

@@ -104,7 +104,7 @@ def test_the_portable_kernel(size, precision, portable):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [256, 512])
+@pytest.mark.parametrize("size", [128, 256, 384, 512])
 def test_short_sums_lose_little(kind, size):
     if not launch.has_hopper_kernel(torch.device(DEVICE)):
         pytest.skip("the portable kernel leaves long sums to the tensor cores, which cut off")
@@ -113,7 +113,7 @@ def test_short_sums_lose_little(kind, size):
     found = run(single, 7, kind, "accurate"), run(single, 7, kind, "accurate", direction)
     exact, by_torch = reference(cov, grad, 7, kind, False), reference(cov.float(), grad.float(), 7, kind, False)
     for ours, simple, expected in zip(found, by_torch, exact, strict=True):
-        assert relative_error(ours, expected) < 3 * relative_error(simple, expected)  # long sums: four times and more
+        assert relative_error(ours, expected) < 2 * relative_error(simple, expected)  # long sums: four times and more
 
 
 @pytest.mark.gpu
