@@ -112,8 +112,10 @@ def test_short_sums_lose_little(kind, size):
     single, direction = on_device(cov, grad)
     found = run(single, 7, kind, "accurate"), run(single, 7, kind, "accurate", direction)
     exact, by_torch = reference(cov, grad, 7, kind, False), reference(cov.float(), grad.float(), 7, kind, False)
-    for ours, simple, expected in zip(found, by_torch, exact, strict=True):
-        assert relative_error(ours, expected) < 2 * relative_error(simple, expected)  # long sums: four times and more
+    # With long sums it is four times and more. Iterates of two halves have 22 bits, float32 has 24: of 128 channels, where
+    # sums are short anyway, the derivative loses that much more.
+    for ours, simple, expected, most in zip(found, by_torch, exact, (2, 2 if size > 128 else 2.5), strict=True):
+        assert relative_error(ours, expected) < most * relative_error(simple, expected)
 
 
 @pytest.mark.gpu
