@@ -112,8 +112,8 @@ def test_short_sums_lose_little(kind, size):
     single, direction = on_device(cov, grad)
     found = run(single, 7, kind, "accurate"), run(single, 7, kind, "accurate", direction)
     exact, by_torch = reference(cov, grad, 7, kind, False), reference(cov.float(), grad.float(), 7, kind, False)
-    # With long sums it is four times and more. Iterates of two halves have 22 bits, float32 has 24: of 128 channels, where
-    # sums are short anyway, the derivative loses that much more.
+    # With long sums it is four times and more. At 128 channels PyTorch's sums are short too, and what remains is that
+    # two halves hold 22 bits of an iterate, float32 holds 24.
     for ours, simple, expected, most in zip(found, by_torch, exact, (2, 2 if size > 128 else 2.5), strict=True):
         assert relative_error(ours, expected) < most * relative_error(simple, expected)
 
