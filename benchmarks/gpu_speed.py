@@ -9,13 +9,14 @@ Each layer runs on the kernels ("auto"), on PyTorch ("torch") and as the publish
 in the precision modes of torch.set_float32_matmul_precision; with --authors, iSICE also by the file
 src/representation/SICE.py of the paper's own repository ("authors", times only: it divides by another trace). Times are
 medians of CUDA events after a warm-up; errors are ‖value − exact‖/‖exact‖ against the reference in float64 on the same
-features, which are synthetic or, with --features, those of a network: an array (B, C, N). In the same run the machine's
-own limits are measured.
+features, of 16 images; these are synthetic or, with --features, also those of a network: an array (B, C, N), for which
+network_features.py. In the same run the machine's own limits are measured.
 """
 
 import argparse
 import contextlib
 import functools
+import hashlib
 import importlib.util
 import itertools
 import json
@@ -320,9 +321,14 @@ def main(argv: list[str] | None = None) -> int:
         write_document()
         return 0
     args.real = load_features(args.features) if args.features else None
-    device = torch.device(args.device)
-    limits = measure_limits(device) if device.type == "cuda" else {}
+    device, limits = torch.device(args.device), {}
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # whose events and memory are measured
+        limits = measure_limits(device)
     rows: list[dict[str, Any]] = [{"part": "limits", **limits}]
+    if args.features:
+        digest = hashlib.sha256(args.features.read_bytes()).hexdigest()
+        rows.append({"part": "features", "shape": list(args.real.shape[:-1]), "sha256": digest})
     options = [f"--{key}" for key in ("quick", "small") if getattr(args, key)]
     options += [f"--{key} FILE" for key in ("features", "authors") if getattr(args, key)]
     options += [f"--{key} {' '.join(getattr(args, key))}" for key in ("heads", "modes", "dtypes")]

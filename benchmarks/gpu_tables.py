@@ -124,9 +124,11 @@ def _sustained(rows: list[Row]) -> str:
     for row in rows:
         who = {"auto": "kernels", "authors": "authors' code"}[row["backend"]]
         times = [_cell(row, key, ".2f") for key in ("rested_ms", "sustained_ms")]
-        load = [_cell(row, "sm_mhz", ",.0f"), _cell(row, "power_w", ".0f")]
+        told = ("sm_mhz", "most_sm_mhz", "power_w", "power_limit_w")
+        load = [_cell(row, key, ",.0f") for key in told]
         body.append((who, row["mode"], *times, *load))
-    return _table(("iSICE, B = 64, D = 512, n = 28²", "mode", "rested (ms)", "under load (ms)", "MHz", "W"), body)
+    header = ("code", "mode", "rested (ms)", "under load (ms)", "MHz", "of at most", "W", "of at most")
+    return _table(header, body)
 
 
 def _memory(rows: list[Row]) -> str:

@@ -3,8 +3,8 @@
 Usage: python benchmarks/sustained.py [--authors SICE.py] [--seconds 4] [--out FILE]
 
 Each code runs forward and backward again and again, after a rest. "Rested" is the median of its first runs, "under
-load" that of the second half of the time; clock and power are read from nvidia-smi during that half. The codes are
-those of gpu_speed.py.
+load" that of the second half of the time; during that half nvidia-smi tells clock and power several times. The codes
+are those of gpu_speed.py.
 """
 
 import argparse
@@ -23,45 +23,61 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.gpu_speed import Function, Shape, authors_layer, make_features, make_layer, value_and_gradient
 from benchmarks.measure import RESULTS, times_ms, write_results
+from isice.ops._dispatch import kernels_missing
 
 AT_ONCE = 4  # runs that are queued one behind the other; the first ones are the rested ones
+REST_S = 3.0
+READINGS = ("clocks.sm", "power.draw", "clocks.max.sm", "power.limit")
+NAMES = ("sm_mhz", "power_w", "most_sm_mhz", "power_limit_w")
 
 
 def start_reading(device: torch.device) -> subprocess.Popen[str] | None:
-    """Begins to ask for clock and power of the GPU, which takes a while; None where nobody can tell."""
+    """Begins to ask for clock and power of the GPU every fifth of a second; None where nobody can tell."""
     if device.type != "cuda" or shutil.which("nvidia-smi") is None:
         return None
     which = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
-    query = ["nvidia-smi", "-i", which, "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits"]
-    return subprocess.Popen(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    query = ["nvidia-smi", "-i", which, f"--query-gpu={','.join(READINGS)}", "--format=csv,noheader,nounits"]
+    return subprocess.Popen([*query, "--loop-ms=200"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def finish_reading(process: subprocess.Popen[str] | None) -> dict[str, float]:
-    """Clock in MHz and power in W, as far as the driver told them."""
-    answer = "" if process is None else process.communicate(timeout=60)[0]
-    cells = next(csv.reader([answer]), [])
-    found = {}
-    for key, cell in zip(("sm_mhz", "power_w"), cells, strict=False):
-        try:
-            found[key] = float(cell)
-        except ValueError:  # "[N/A]"
-            continue
-    return found
+    """Medians of clock in MHz and power in W, and the most that the GPU allows, as far as the driver told them."""
+    if process is None:
+        return {}
+    process.terminate()
+    try:
+        answer = process.communicate(timeout=10)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return {}
+    readings: dict[str, list[float]] = {}
+    whole = answer[: answer.rfind("\n") + 1]  # the last line may be cut off
+    for cells in csv.reader(whole.splitlines()):
+        for name, cell in zip(NAMES, cells, strict=False):
+            try:
+                readings.setdefault(name, []).append(float(cell))
+            except ValueError:  # "[N/A]"
+                continue
+    return {name: statistics.median(values) for name, values in readings.items() if values}
 
 
-def measure(run: Callable[[], object], device: torch.device, seconds: float) -> dict[str, float]:
+def measure(run: Callable[[], object], device: torch.device, seconds: float, rest: float) -> dict[str, float]:
     """Times of ``run`` at the beginning and after half of ``seconds``, with clock and power then."""
     times_ms(run, device, 2)
-    time.sleep(seconds / 2)
+    time.sleep(rest)
     begin = time.perf_counter()
     rested = times_ms(run, device, AT_ONCE)
     while time.perf_counter() - begin < seconds / 2:
         times_ms(run, device, AT_ONCE)
-    reading, late = start_reading(device), times_ms(run, device, AT_ONCE)
-    while time.perf_counter() - begin < seconds:
-        late += times_ms(run, device, AT_ONCE)
-    row = {"rested_ms": statistics.median(rested), "sustained_ms": statistics.median(late), "late_runs": len(late)}
-    return row | finish_reading(reading)
+    reading = start_reading(device)
+    try:
+        late = times_ms(run, device, AT_ONCE)
+        while time.perf_counter() - begin < seconds:
+            late += times_ms(run, device, AT_ONCE)
+    finally:
+        told = finish_reading(reading)
+    times = {"rested_ms": statistics.median(rested), "sustained_ms": statistics.median(late), "late_runs": len(late)}
+    return times | told
 
 
 def codes(args: argparse.Namespace) -> Iterator[tuple[str, str, Function]]:
@@ -80,22 +96,30 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=4.0, help="how long each code runs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--small", action="store_true", help="tiny sizes, for a test of the script")
+    parser.add_argument("--small", action="store_true", help="tiny sizes and no rest, for a test of the script")
     parser.add_argument("--out", type=Path, default=RESULTS / "sustained.json")
     args = parser.parse_args(argv)
-    args.shape = Shape(3, 16, 4) if args.small else Shape(64, 512, 28)
-    device, rows = torch.device(args.device), []
+    args.shape, rest = (Shape(3, 16, 4), 0.0) if args.small else (Shape(64, 512, 28), REST_S)
+    device = torch.device(args.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        if kernels_missing():
+            raise SystemExit(f"sustained: expected the GPU kernels, which do not run here: {kernels_missing()}.")
     x = make_features(args.shape, args.seed).to(device)
-    cotangent = torch.randn(args.shape.batch, args.shape.channels * (args.shape.channels + 1) // 2, device=device)
+    generator = torch.Generator().manual_seed(args.seed + 1)
+    n_entries = args.shape.channels * (args.shape.channels + 1) // 2
+    cotangent = torch.randn(args.shape.batch, n_entries, generator=generator).to(device)
+    options = ["--small"] * args.small + ["--authors FILE"] * bool(args.authors)
+    command = " ".join(["python benchmarks/sustained.py", *options, f"--seconds {args.seconds:g} --seed {args.seed}"])
+    rows: list[dict[str, Any]] = []
     for backend, mode, function in codes(args):
         if device.type == "cuda":
             torch.set_float32_matmul_precision(mode)
-        row: dict[str, Any] = {"backend": backend, "mode": mode, **args.shape._asdict(), "seconds": args.seconds}
-        rows.append(row | measure(lambda f=function: value_and_gradient(f, x, cotangent), device, args.seconds))
-        print({key: round(value, 2) if isinstance(value, float) else value for key, value in rows[-1].items()})
-    options = [f"--{key}" for key in ("small",) if getattr(args, key)] + ["--authors FILE"] * bool(args.authors)
-    command = " ".join(["python benchmarks/sustained.py", *options, f"--seconds {args.seconds:g}"])
-    write_results(args.out, "iSICE under load", command, args.seed, device, rows)
+        found = measure(lambda f=function: value_and_gradient(f, x, cotangent), device, args.seconds, rest)
+        row = {"backend": backend, "mode": mode, **args.shape._asdict(), "seconds": args.seconds, "rest_s": rest}
+        rows.append(row | found)
+        print(rows[-1], flush=True)
+        write_results(args.out, "iSICE under load", command, args.seed, device, rows)
     return 0
 
 

@@ -83,7 +83,7 @@ def test_doctor():
 def test_doctor_tells_which_kernels_are_used(monkeypatch, has_one, which):
     launch = pytest.importorskip("isice.kernels.launch")
     monkeypatch.setattr(_dispatch, "kernels_missing", lambda: "")
-    monkeypatch.setattr(launch, "has_hopper_kernel", lambda device: has_one)
+    monkeypatch.setattr(launch, "uses_hopper_kernel", lambda device, precision: has_one)
     assert which in cli.doctor._kernels()
     assert "up to 12 Newton-Schulz steps" in cli.doctor._kernels()
 

@@ -2,11 +2,16 @@
 
 import json
 import subprocess
+import time
 
+import numpy as np
 import pytest
+import timm
 import torch
-from benchmarks import cpu_products, gpu_speed, gpu_tables, published, sustained, training_step
+from benchmarks import cpu_products, gpu_speed, gpu_tables, network_features, published, sustained, training_step
 from benchmarks.measure import median_error
+from PIL import Image
+from safetensors.torch import save_file
 
 from isice.pooling import create_pooling
 
@@ -65,7 +70,7 @@ def test_tables_from_records(tmp_path, monkeypatch):
     found = gpu_tables.tables()
     assert "| GAP | 55.0 | 1.00 | 50.0 | 1.000 | — | — | — |" in found["step"]
     assert "| iSICE | 130.7 | 2.38 | — | — | 52.0 | 1.040 | — |" in found["step"]
-    assert "| kernels | highest | 20.00 | 22.50 | 1,500 | — |" in found["sustained"]
+    assert "| kernels | highest | 20.00 | 22.50 | 1,500 | — | — | — |" in found["sustained"]
     assert "G; torch 9; commit abc; seed 0; `c`" in found["step"]
     times = "21.00 / 130.00 | — | — | — | — | 3.00 / 12.35 | — |"
     assert f"| iSICE | 128 | 256 | 14² | 126.4 / 95.0 | {times}" in found["layers"]
@@ -218,22 +223,60 @@ def test_the_replay_shares_memory_where_the_operation_did():
     assert upper.data_ptr() - lower.data_ptr() == memory[0].nbytes
 
 
-def test_the_script_for_load_runs(tmp_path, capsys):
-    path = tmp_path / "sustained.json"
-    assert sustained.main(["--small", "--seconds", "0.2", "--device", "cpu", "--out", str(path)]) == 0
+AUTHORS = """
+import torch
+class SICE(torch.nn.Module):
+    def __init__(self, iterNum, input_dim, sparsity_val, sice_lrate):
+        super().__init__()
+    def forward(self, x):
+        rows, columns = torch.triu_indices(x.shape[1], x.shape[1])
+        x = x.flatten(2)
+        return (x @ x.mT)[:, rows, columns].unsqueeze(-1)
+"""
+
+
+def test_the_script_for_load_runs(tmp_path):
+    path, authors = tmp_path / "sustained.json", tmp_path / "authors.py"
+    authors.write_text(AUTHORS)
+    options = ["--small", "--seconds", "0.2", "--device", "cpu", "--authors", str(authors), "--out", str(path)]
+    assert sustained.main(options) == 0
     rows = json.loads(path.read_text())["rows"]
-    assert [(row["backend"], row["mode"]) for row in rows] == [("auto", "highest"), ("auto", "medium")]
+    expected = [(backend, mode) for mode in ("highest", "medium") for backend in ("authors", "auto")]
+    assert [(row["backend"], row["mode"]) for row in rows] == expected
     assert all(row["rested_ms"] > 0 and row["sustained_ms"] > 0 and row["late_runs"] >= 4 for row in rows)
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
-    [("1980, 690.12\n", {"sm_mhz": 1980.0, "power_w": 690.12}), ("1980, [N/A]\n", {"sm_mhz": 1980.0}), ("", {})],
+    [
+        ("1500, 690, 1980, 700\n1600, 698, 1980, 700\n1700, 699, 1980, 700\n17", (1600.0, 698.0, 1980.0, 700.0)),
+        ("1500, [N/A], 1980, [N/A]\n", (1500.0, None, 1980.0, None)),
+        ("", (None, None, None, None)),
+    ],
 )
 def test_clock_and_power_as_the_driver_tells_them(answer, expected):
-    process = subprocess.Popen(["printf", "%s", answer], stdout=subprocess.PIPE, text=True)
-    assert sustained.finish_reading(process) == expected
+    process = subprocess.Popen(
+        ["sh", "-c", 'printf "%s" "$0"; exec sleep 60', answer], stdout=subprocess.PIPE, text=True
+    )
+    time.sleep(0.5)
+    found = sustained.finish_reading(process)
+    assert found == {name: value for name, value in zip(sustained.NAMES, expected, strict=True) if value is not None}
     assert sustained.finish_reading(None) == {}
+
+
+def test_features_of_a_network(tmp_path):
+    for i in range(3):
+        Image.new("RGB", (20, 24), (80 * i, 0, 0)).save(tmp_path / f"{i}.jpg")
+    weights, out = tmp_path / "weights.safetensors", tmp_path / "features.npy"
+    torch.manual_seed(0)
+    save_file(timm.create_model("test_resnet").state_dict(), weights)
+    options = ["--model", "test_resnet", "--weights", str(weights), "--size", "64", "--channels", "5", "--count", "2"]
+    assert network_features.main([str(tmp_path), str(out), *options]) == 0
+    features = np.load(out)
+    assert features.shape == (2, 5, 4)
+    assert not (features[0] == features[1]).all()
+    with pytest.raises(SystemExit, match=r"expected 9 \.jpg files or more"):
+        network_features.main([str(tmp_path), str(out), *options[:-1], "9"])
 
 
 def test_the_median_image():

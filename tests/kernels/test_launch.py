@@ -1,5 +1,6 @@
 """How the iteration is launched: which kernel, how many blocks, which matrices each carries."""
 
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -166,6 +167,17 @@ def test_a_kernel_that_does_not_compile_is_replaced_with_a_warning(fake_gpu, err
     fake_gpu(132, FakeKernel(26, error=error), None)
     with pytest.raises(type(error)):
         launched(256, 8)
+
+
+@pytest.mark.parametrize(
+    ("for_hopper", "used"),
+    [(FakeKernel(28), True), (FakeKernel(28, error=RuntimeError("a pass failed")), False), (None, False)],
+)
+def test_whether_the_kernel_for_hopper_gpus_is_used_is_tried(fake_gpu, for_hopper, used):
+    fake_gpu(132, FakeKernel(26), for_hopper)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert launch.uses_hopper_kernel(torch.device("meta"), "accurate") is used
 
 
 def test_lack_of_memory_is_told(fake_gpu):

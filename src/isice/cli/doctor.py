@@ -64,9 +64,9 @@ def _kernels() -> str:
         return f"not used, {reason}: the torch backend computes"
     import torch
 
-    from ..kernels.launch import has_hopper_kernel
+    from ..kernels.launch import uses_hopper_kernel
 
-    has_own = has_hopper_kernel(torch.device("cuda"))
+    has_own = uses_hopper_kernel(torch.device("cuda"), kernel_precision())
     which = "those for Hopper GPUs above 64 channels" if has_own else "those for every GPU"
     limits = f"8 to {LARGEST} channels and up to {MOST_STEPS} Newton-Schulz steps"
     return f"used for float32 matrices, {limits}, {which}, precision {kernel_precision()}; else torch computes"

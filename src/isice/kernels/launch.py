@@ -49,10 +49,10 @@ class Step(NamedTuple):
 
 
 def shape_of(D: int, planes: int, derivative: bool, for_hopper: bool) -> Shape:
-    """The sizes that were fastest on an H200; the kernel for Hopper GPUs trades some speed for accuracy.
+    """The sizes that were fastest on an H200, but for one: steps of split products forward, below 512 channels.
 
-    A step of a split product is a sum that tensor cores add up, cutting off instead of rounding: the shorter, the more
-    accurate. From 512 channels on the deeper step loses no more than PyTorch in float32, and is faster by some percent.
+    Such a step is a sum that tensor cores add up, cutting off instead of rounding: the shorter, the more accurate. At
+    512 channels the longer step still loses less than PyTorch in float32.
     """
     if not for_hopper:
         block_k = 32 if derivative and planes == 2 else 64
@@ -178,6 +178,16 @@ def plan(call: Call) -> Plan:
             stacklevel=2,
         )
         return _plan(call._replace(for_hopper=False))
+
+
+def uses_hopper_kernel(device: torch.device, precision: str) -> bool:
+    """Whether the kernel for Hopper GPUs runs on this one and compiles, which is tried: that may take seconds."""
+    if not has_hopper_kernel(device):
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tried = plan(Call(device, 128, 7, "inverse", precision, False, False, False, for_hopper=True))
+    return tried.crew.chains > 0
 
 
 def _plan(call: Call) -> Plan:
