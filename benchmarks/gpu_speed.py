@@ -323,7 +323,7 @@ def main(argv: list[str] | None = None) -> int:
     args.real = load_features(args.features) if args.features else None
     device, limits = torch.device(args.device), {}
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # whose events and memory are measured
+        torch.cuda.set_device(device.index or 0)  # whose events and memory are measured
         limits = measure_limits(device)
     rows: list[dict[str, Any]] = [{"part": "limits", **limits}]
     if args.features:

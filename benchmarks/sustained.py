@@ -102,7 +102,7 @@ def main(argv: list[str] | None = None) -> int:
     args.shape, rest = (Shape(3, 16, 4), 0.0) if args.small else (Shape(64, 512, 28), REST_S)
     device = torch.device(args.device)
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(device.index or 0)  # whose events are measured
         if kernels_missing():
             raise SystemExit(f"sustained: expected the GPU kernels, which do not run here: {kernels_missing()}.")
     x = make_features(args.shape, args.seed).to(device)
