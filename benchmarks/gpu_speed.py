@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import isice.functional as F
 from benchmarks import published
 from benchmarks.gpu_tables import write_document
-from benchmarks.measure import RESULTS, count_flops, median_error, median_ms, relative_error, write_results
+from benchmarks.measure import RESULTS, count_flops, median_error, median_ms, peak_mib, relative_error, write_results
 from isice.ops import _dispatch
 from isice.ops.covariance import covariance_reference
 from isice.ops.isice import isice_reference
@@ -139,18 +139,6 @@ def errors(function: Function, x: Tensor, cotangent: Tensor, exact: tuple[Tensor
     names = ("error", "gradient_error")
     of_all = {name: relative_error(*pair) for name, pair in zip(names, pairs, strict=True)}
     return of_all | {f"median_{name}": median_error(*pair) for name, pair in zip(names, pairs, strict=True)}
-
-
-def peak_mib(run: Callable[[], object], device: torch.device) -> float | None:
-    """Peak memory of ``run`` beyond what was there before; None on a CPU."""
-    if device.type != "cuda":
-        return None
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    run()
-    torch.cuda.synchronize()
-    return (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
 def timings(function: Function, x: Tensor, cotangent: Tensor, repeats: int) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "forward_ms": forward_ms,
         "forward_backward_ms": time_ms(lambda: forward_backward(layer, x), device, repeats),
         "kept_mib": kept_mib(layer, x),
-        "peak_mib": peak_mib(layer, x),
+        "peak_mib": peak_mib(lambda: forward_backward(layer, x), device),
     }
 
 

@@ -88,14 +88,14 @@ def cost(function: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, float]:
     return {"forward_flops": flops[0], "backward_flops": flops[1], "kept_mib_per_image": mib}
 
 
-def peak_mib(function: Callable[[Tensor], Tensor], x: Tensor) -> float | None:
-    """Peak GPU memory of forward and backward in MiB, beyond the input; None on a CPU, which does not count."""
-    if x.device.type != "cuda":
+def peak_mib(run: Callable[[], object], device: torch.device) -> float | None:
+    """Peak GPU memory of ``run`` in MiB, beyond what was there before; None on a CPU, which does not count."""
+    if device.type != "cuda":
         return None
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    forward_backward(function, x)
+    run()
     torch.cuda.synchronize()
     return (torch.cuda.max_memory_allocated() - before) / 2**20
 

@@ -39,7 +39,7 @@ def measure(name: str, spec: Spec, args: argparse.Namespace) -> dict[str, Any]:
             "forward_ms": median_ms(lambda f=function: f(x), device, args.repeats),
             "forward_backward_ms": median_ms(lambda f=function: forward_backward(f, x), device, args.repeats),
             **cost(function, x),
-            "peak_mib": peak_mib(function, x),
+            "peak_mib": peak_mib(lambda f=function: forward_backward(f, x), device),
             "error": relative_error(value, exact),
             "gradient_error": relative_error(gradient, exact_gradient),
         }

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.measure import RESULTS, queued_ms, write_results
+from benchmarks.measure import RESULTS, peak_mib, queued_ms, write_results
 from isice.models import create_model
 
 HEADS = ("gap", "isqrt_cov", "precision", "isice", "isice_mlp")
@@ -78,17 +78,6 @@ def steps_ms(steps: Sequence[Callable[[], object]], cuda: bool) -> list[float]:
     return times
 
 
-def step_peak_mib(step: Callable[[], object], cuda: bool) -> float | None:
-    """Peak memory of a step beyond weights, optimizer state and images, which are there before it."""
-    if not cuda:
-        return None
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    step()
-    torch.cuda.synchronize()
-    return (torch.cuda.max_memory_allocated() - before) / 2**20
-
-
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     """A row for every mode and head, with the ratio to gap in the same mode."""
     cuda = torch.device(args.device).type == "cuda"
@@ -109,7 +98,8 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
         row |= {"fastest_ms": min(found), "slowest_ms": max(found), "steps": len(found)}
         gap = times.get((mode, "gap"))
         row["ratio_to_gap"] = row["step_ms"] / statistics.median(gap) if gap else None
-        row["peak_mib"] = step_peak_mib(trainers[head].step, cuda)
+        # Weights, optimizer state and images are there before.
+        row["peak_mib"] = peak_mib(trainers[head].step, torch.device(args.device))
         row["parameters"] = sum(p.numel() for p in trainers[head].model.parameters())
         row["loss"] = float(trainers[head].step())
         rows.append(row)
