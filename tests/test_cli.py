@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
@@ -86,6 +87,13 @@ def test_doctor_tells_which_kernels_are_used(monkeypatch, has_one, which):
     monkeypatch.setattr(launch, "uses_hopper_kernel", lambda device, precision: has_one)
     assert which in cli.doctor._kernels()
     assert "up to 12 Newton-Schulz steps" in cli.doctor._kernels()
+
+
+def test_doctor_tells_of_kernels_that_do_not_compile(monkeypatch):
+    launch = pytest.importorskip("isice.kernels.launch")
+    monkeypatch.setattr(_dispatch, "kernels_missing", lambda: "")
+    monkeypatch.setattr(launch, "uses_hopper_kernel", mock.Mock(side_effect=RuntimeError("no gcc")))
+    assert "do not compile (RuntimeError: no gcc)" in cli.doctor._kernels()
 
 
 def test_doctor_knows_what_the_package_needs(monkeypatch):

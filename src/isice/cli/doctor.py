@@ -66,7 +66,10 @@ def _kernels() -> str:
 
     from ..kernels.launch import uses_hopper_kernel
 
-    has_own = uses_hopper_kernel(torch.device("cuda"), kernel_precision())
+    try:
+        has_own = uses_hopper_kernel(torch.device("cuda"), kernel_precision())
+    except Exception as error:  # of the compiler and its passes, each with errors of their own
+        return f"would be used, but do not compile ({type(error).__name__}: {error}): does Triton find a C compiler?"
     which = "those for Hopper GPUs above 64 channels" if has_own else "those for every GPU"
     limits = f"8 to {LARGEST} channels and up to {MOST_STEPS} Newton-Schulz steps"
     return f"used for float32 matrices, {limits}, {which}, precision {kernel_precision()}; else torch computes"

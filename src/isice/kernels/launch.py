@@ -181,13 +181,16 @@ def plan(call: Call) -> Plan:
 
 
 def uses_hopper_kernel(device: torch.device, precision: str) -> bool:
-    """Whether the kernel for Hopper GPUs runs on this one and compiles, which is tried: that may take seconds."""
+    """Whether the kernel for Hopper GPUs is used on this one; both ways are compiled to know it, which takes seconds.
+
+    An error is that of the kernels for every GPU, which do not compile either.
+    """
     if not has_hopper_kernel(device):
         return False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tried = plan(Call(device, 128, 7, "inverse", precision, False, False, False, for_hopper=True))
-    return tried.crew.chains > 0
+        plans = [plan(Call(device, 128, 7, "inverse", precision, way, False, False, True)) for way in (False, True)]
+    return all(tried.crew.chains > 0 for tried in plans)
 
 
 def _plan(call: Call) -> Plan:
