@@ -9,8 +9,8 @@ Each layer runs on the kernels ("auto"), on PyTorch ("torch") and as the publish
 in the precision modes of torch.set_float32_matmul_precision; with --authors, iSICE also by the file
 src/representation/SICE.py of the paper's own repository ("authors", times only: it divides by another trace). Times are
 medians of CUDA events after a warm-up; errors are ‖value − exact‖/‖exact‖ against the reference in float64 on the same
-features, of 16 images; these are synthetic or, with --features, also those of a network: an array (B, C, N), for which
-network_features.py. In the same run the machine's own limits are measured.
+features, of 16 images; these are synthetic or, with --features, also those of a network: an array (B, C, N), which
+network_features.py makes. In the same run the machine's own limits are measured.
 """
 
 import argparse

@@ -31,6 +31,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--channels", type=int, default=256)
     parser.add_argument("--count", type=int, default=32)
     args = parser.parse_args(argv)
+    if args.out.suffix != ".npy" or not args.out.parent.is_dir():
+        raise SystemExit(f"network_features: expected a .npy file in a folder that exists, got {args.out}.")
+    if min(args.size, args.channels, args.count) < 1:
+        raise SystemExit("network_features: expected --size, --channels and --count of 1 or more.")
     files = sorted(args.images.rglob("*.jpg"))
     if len(files) < args.count:
         raise SystemExit(

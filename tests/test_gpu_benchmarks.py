@@ -254,11 +254,12 @@ def test_the_script_for_load_runs(tmp_path):
         ("", (None, None, None, None)),
     ],
 )
-def test_clock_and_power_as_the_driver_tells_them(answer, expected):
-    process = subprocess.Popen(
-        ["sh", "-c", 'printf "%s" "$0"; exec sleep 60', answer], stdout=subprocess.PIPE, text=True
-    )
-    time.sleep(0.5)
+def test_clock_and_power_as_the_driver_tells_them(answer, expected, tmp_path):
+    told = tmp_path / "told"
+    script = ["sh", "-c", 'printf "%s" "$0"; touch "$1"; exec sleep 60', answer, str(told)]
+    process = subprocess.Popen(script, stdout=subprocess.PIPE, text=True)
+    while not told.exists() and process.poll() is None:
+        time.sleep(0.01)
     found = sustained.finish_reading(process)
     assert found == {name: value for name, value in zip(sustained.NAMES, expected, strict=True) if value is not None}
     assert sustained.finish_reading(None) == {}
@@ -275,8 +276,14 @@ def test_features_of_a_network(tmp_path):
     features = np.load(out)
     assert features.shape == (2, 5, 4)
     assert not (features[0] == features[1]).all()
-    with pytest.raises(SystemExit, match=r"expected 9 \.jpg files or more"):
-        network_features.main([str(tmp_path), str(out), *options[:-1], "9"])
+    for path, count, message in (
+        (out, "9", r"expected 9 \.jpg files or more"),
+        (out, "0", "--count of 1 or more"),
+        (tmp_path / "features", "2", r"expected a \.npy file"),
+        (tmp_path / "none" / "features.npy", "2", "a folder that exists"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            network_features.main([str(tmp_path), str(path), *options[:-1], count])
 
 
 def test_the_median_image():
