@@ -17,7 +17,7 @@ from isice.kernels.newton_schulz import iterate
 
 DTYPES = {"alive_parts": "*i8", "workspace": "*fp16", "counters": "*i32", "slots": "*i32"}
 DTYPES |= dict.fromkeys(("n_stages", "batch", "D", "side", "left", "n_sums", "size"), "i32")
-DTYPES |= dict.fromkeys(("beta", "shift", "scale", "m_shift", "derivative_scale", "power"), "fp32")
+DTYPES |= dict.fromkeys(("beta", "shift", "scale", "derivative_scale", "power"), "fp32")
 UNALIGNED = ("norms", "next_norms", "rates", "lams", "moments")
 
 
@@ -50,7 +50,7 @@ for size, derivative, planes, for_hopper in CASES:
     used = shared(
         hopper.iterate if for_hopper else iterate, 4, depth, POWER=-1.0, DERIVATIVE=derivative, STEP=True,
         MOMENTS=derivative, SIDE=size, BLOCK=64, BLOCK_K=block_k, STRIP=launch._STRIP, PLANES=planes,
-        N_TILES=n_blocks * (n_blocks + 1) // 2, N_SLOTS=12, GROUP=10,
+        N_TILES=n_blocks * (n_blocks + 1) // 2, N_SLOTS=10, GROUP=10,
         **({"CHAINS": chains, "DEPTH": depth} if for_hopper else {}),
     )
     assert used <= (113 if for_hopper else 99) * 1024, used  # two blocks on a Hopper GPU, one on those with the least

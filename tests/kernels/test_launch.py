@@ -127,7 +127,7 @@ def test_each_matrix_is_carried_once_in_a_place_of_its_own(batch, chains):
     ],
 )
 def test_all_blocks_of_a_launch_are_on_the_gpu_at_once(fake_gpu, processors, size, batch, grid, group):
-    portable, for_hopper = FakeKernel(26), FakeKernel(28, registers=128, warps=8)
+    portable, for_hopper = FakeKernel(25), FakeKernel(27, registers=128, warps=8)
     fake_gpu(processors, portable, for_hopper)
     launched(size, batch)
     kernel, unused = (for_hopper, portable) if size > 64 else (portable, for_hopper)
@@ -138,8 +138,8 @@ def test_all_blocks_of_a_launch_are_on_the_gpu_at_once(fake_gpu, processors, siz
 
 
 def test_launches_share_memory_if_they_follow_each_other(fake_gpu):
-    kernel, rooms, matrices = FakeKernel(28, registers=128, warps=8), {}, torch.zeros(tiled_shape(8, 256))
-    fake_gpu(132, FakeKernel(26), kernel)
+    kernel, rooms, matrices = FakeKernel(27, registers=128, warps=8), {}, torch.zeros(tiled_shape(8, 256))
+    fake_gpu(132, FakeKernel(25), kernel)
     for own in (rooms, rooms, {}):
         launch.run(matrices, 256, 7, "inverse", "accurate", rooms=own)
     assert len(rooms) == 1
@@ -148,9 +148,9 @@ def test_launches_share_memory_if_they_follow_each_other(fake_gpu):
     assert not set(first) & set(other)
 
 
-@pytest.mark.parametrize(("major", "for_hopper"), [(8, FakeKernel(28)), (9, None), (10, FakeKernel(28))])
+@pytest.mark.parametrize(("major", "for_hopper"), [(8, FakeKernel(27)), (9, None), (10, FakeKernel(27))])
 def test_the_portable_kernel_is_used_where_the_other_is_not(fake_gpu, major, for_hopper):
-    portable = FakeKernel(26)
+    portable = FakeKernel(25)
     fake_gpu(132, portable, for_hopper, major)
     launched(256, 8)
     assert len(portable.launches) == 1
@@ -158,29 +158,29 @@ def test_the_portable_kernel_is_used_where_the_other_is_not(fake_gpu, major, for
 
 @pytest.mark.parametrize("error", [CompilationError("code", None, "no such name"), RuntimeError("a pass failed")])
 def test_a_kernel_that_does_not_compile_is_replaced_with_a_warning(fake_gpu, error):
-    portable = FakeKernel(26)
-    fake_gpu(132, portable, FakeKernel(28, error=error))
+    portable = FakeKernel(25)
+    fake_gpu(132, portable, FakeKernel(27, error=error))
     with pytest.warns(UserWarning, match="does not compile with Triton"):
         launched(256, 8)
     launched(256, 8)
     assert len(portable.launches) == 2
-    fake_gpu(132, FakeKernel(26, error=error), None)
+    fake_gpu(132, FakeKernel(25, error=error), None)
     with pytest.raises(type(error)):
         launched(256, 8)
 
 
 @pytest.mark.parametrize(
     ("for_hopper", "used"),
-    [(FakeKernel(28), True), (FakeKernel(28, error=RuntimeError("a pass failed")), False), (None, False)],
+    [(FakeKernel(27), True), (FakeKernel(27, error=RuntimeError("a pass failed")), False), (None, False)],
 )
 def test_whether_the_kernel_for_hopper_gpus_is_used_is_tried(fake_gpu, for_hopper, used):
-    fake_gpu(132, FakeKernel(26), for_hopper)
+    fake_gpu(132, FakeKernel(25), for_hopper)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert launch.uses_hopper_kernel(torch.device("meta"), "accurate") is used
 
 
 def test_lack_of_memory_is_told(fake_gpu):
-    fake_gpu(132, FakeKernel(26), FakeKernel(28, error=torch.OutOfMemoryError()))
+    fake_gpu(132, FakeKernel(25), FakeKernel(27, error=torch.OutOfMemoryError()))
     with pytest.raises(torch.OutOfMemoryError):
         launched(256, 8)

@@ -3,13 +3,12 @@
 import triton
 import triton.language as tl
 
-from .program import M, T
+from .program import T
 from .sparse_step import part_cotangents, sparse_step
 from .stage import D_SLOT
 from .tiles import store_value
 
 _T: tl.constexpr = tl.constexpr(T)
-_M: tl.constexpr = tl.constexpr(M)
 # Smaller norms count as this: their inverse still fits into float32, with the scales.
 _SMALLEST_NORM: tl.constexpr = tl.constexpr(1e-30)
 
@@ -67,21 +66,19 @@ def _direction(cotangent, alive_parts, at, rate, STEP: tl.constexpr):
 
 @triton.jit
 def prepare(
-    workspace, matrix, grad, alive_parts, rate, trace, alive, scale, m_shift, d_scale,
+    workspace, matrix, grad, alive_parts, rate, trace, alive, scale, d_scale,
     first_row, first_column, lines, columns, mirror, D, shift,
     DERIVATIVE: tl.constexpr, STEP: tl.constexpr, SIDE: tl.constexpr, BLOCK: tl.constexpr, PLANES: tl.constexpr,
 ):  # fmt: skip
-    """Stores a tile of T, of M, and of the direction.
+    """Stores a tile of T, and of the direction.
 
     Here and below, lines and columns of a tile are given: the languages of both kernels make them in different ways.
     """
     at = lines[:, None] * BLOCK + columns[None, :]
     rows, columns = first_row + lines, first_column + columns
-    eye = rows[:, None] == columns[None, :]
-    t = _trace_one(tl.load(matrix + at), eye & (rows < D)[:, None], D, shift, trace, alive)
+    diagonal = (rows[:, None] == columns[None, :]) & (rows < D)[:, None]
+    t = _trace_one(tl.load(matrix + at), diagonal, D, shift, trace, alive)
     store_value(workspace, _T, t * scale, rows, columns, mirror, SIDE, PLANES)
-    if first_row == first_column:
-        store_value(workspace, _M, t * scale - tl.where(eye, m_shift, 0.0), rows, columns, False, SIDE, PLANES)
     if DERIVATIVE:
         dt = d_scale * _direction(grad, alive_parts, at, rate, STEP)
         store_value(workspace, _T + D_SLOT, dt, rows, columns, mirror, SIDE, PLANES)

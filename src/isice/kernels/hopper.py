@@ -20,7 +20,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from .borders import leave, numbers, power_of_trace, prepare
 from .hopper_products import WARPS, arrive, fetch, products, wait_for
 from .newton_schulz import DIRECTION_NORM
-from .stage import finish
+from .stage import finish, load_own
 from .tiles import diagonal_places, tile_corner, trace_of
 
 _FETCHER_REGISTERS: gl.constexpr = gl.constexpr(24)
@@ -58,7 +58,7 @@ def _trace(source, D, shift, SIDE: gl.constexpr, BLOCK: gl.constexpr):
 @gluon.jit
 def _multiply(
     source, cotangent, norms, out, next_norms, sigma, alive_parts, rates, lams, d_sigma, moments, beta,
-    workspace, partials, counters, results, slots, weights, n_stages, D, shift, scale, m_shift, derivative_scale,
+    workspace, partials, counters, results, slots, weights, n_stages, D, shift, scale, derivative_scale,
     tiles, ready, empty, own, rank, size, begin, end, stride,
     POWER: gl.constexpr, DERIVATIVE: gl.constexpr, STEP: gl.constexpr, MOMENTS: gl.constexpr,
     SIDE: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, STRIP: gl.constexpr, PLANES: gl.constexpr,
@@ -85,34 +85,38 @@ def _multiply(
                     lines, columns = _lines(BLOCK, BLOCK)
                     prepare(
                         workspace + place.to(gl.int64) * SPACE, source + at, cotangent + at,
-                        alive_parts + at, rate, trace, alive, scale, m_shift, to_norm * scale * derivative_scale,
+                        alive_parts + at, rate, trace, alive, scale, to_norm * scale * derivative_scale,
                         first_row, first_column, lines, columns, False, D, shift, DERIVATIVE, STEP, SIDE, BLOCK, PLANES,
                     )  # fmt: skip
                 arrive(counter)
         arrivals += size
 
         for index_of_stage in range(0, n_stages):
-            row, weight = slots + 9 * index_of_stage, weights + 4 * index_of_stage
-            into = gl.load(row + 4), gl.load(row + 5)
-            term, next_wait = gl.load(row + 6), gl.load(row + 7)
-            alpha, of_term = gl.load(weight), gl.load(weight + 1)
-            gamma, next_shift = gl.load(weight + 2), gl.load(weight + 3)
+            row, weight = slots + 6 * index_of_stage, weights + 4 * index_of_stage
+            left, into, term, next_wait = gl.load(row), gl.load(row + 2), gl.load(row + 3), gl.load(row + 4)
+            alpha, of_left = gl.load(weight), gl.load(weight + 1)
+            of_term, gamma = gl.load(weight + 2), gl.load(weight + 3)
             last = index_of_stage == n_stages - 1
             for chain in range(0, CHAINS):
                 if first_image + chain * stride < end:
                     place = own + chain * stride
                     for tile in range(rank, N_TILES, size):
                         first_row, first_column, _ = tile_corner(tile, N_BLOCKS, BLOCK)
+                        slots_here = workspace + place.to(gl.int64) * SPACE
+                        lines, columns = _lines(BLOCK, BLOCK)
+                        # It comes while the products run.
+                        left_tile = load_own(
+                            slots_here, left, first_row, first_column, lines, columns, DERIVATIVE, SIDE, PLANES
+                        )
                         total, d_total, buffer, phase = products(
                             tiles, ready, empty, buffer, phase, first_row, first_column,
                             DERIVATIVE, SIDE, BLOCK, BLOCK_K, PLANES, DEPTH,
                         )  # fmt: skip
                         total, d_total = gl.convert_layout(total, _ROWS), gl.convert_layout(d_total, _ROWS)
-                        lines, columns = _lines(BLOCK, BLOCK)
                         finish(
-                            total, d_total, workspace + place.to(gl.int64) * SPACE,
+                            total, d_total, left_tile, slots_here,
                             results + (place * N_TILES + tile) * (2 * TILE), into, term, last,
-                            alpha, of_term, gamma, next_shift, first_row, first_column, lines, columns, False,
+                            alpha, of_left, of_term, gamma, first_row, first_column, lines, columns, False,
                             DERIVATIVE, SIDE, BLOCK, PLANES,
                         )  # fmt: skip
                     # After the last stage of a derivative, blocks arrive with their sums instead.
@@ -179,7 +183,7 @@ def _multiply(
 def iterate(
     source, cotangent, norms, out, next_norms, sigma, alive_parts, rates, lams, d_sigma, moments, beta,
     workspace, straight, across, left,  # slots of each chain; descriptors of all of them as one matrix
-    partials, counters, results, slots, weights, n_stages, batch, D, shift, scale, m_shift, derivative_scale,
+    partials, counters, results, slots, weights, n_stages, batch, D, shift, scale, derivative_scale,
     POWER: gl.constexpr, DERIVATIVE: gl.constexpr, STEP: gl.constexpr, MOMENTS: gl.constexpr,
     SIDE: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, STRIP: gl.constexpr, PLANES: gl.constexpr,
     N_TILES: gl.constexpr, N_SLOTS: gl.constexpr, GROUP: gl.constexpr, CHAINS: gl.constexpr, DEPTH: gl.constexpr,
@@ -201,7 +205,7 @@ def iterate(
         [
             (_multiply, (
                 source, cotangent, norms, out, next_norms, sigma, alive_parts, rates, lams, d_sigma, moments, beta,
-                workspace, partials, counters, results, slots, weights, n_stages, D, shift, scale, m_shift,
+                workspace, partials, counters, results, slots, weights, n_stages, D, shift, scale,
                 derivative_scale, tiles, ready, empty, own, rank, size, begin, end, stride,
                 POWER, DERIVATIVE, STEP, MOMENTS,
                 SIDE, BLOCK, BLOCK_K, STRIP, PLANES, N_TILES, N_SLOTS, CHAINS, DEPTH,

@@ -1,8 +1,8 @@
 """Products of tiles for the kernel for Hopper GPUs: one warp fetches the factors, four others multiply them.
 
-The fetching warp fills a ring of buffers, in the order in which the others empty it; a buffer is given back once its
-products have ended, mostly when those of the next one have begun. Tiles below the diagonal are fetched from their
-mirror images, and multiplied as those lie.
+The fetching warp fills a ring of buffers, in the order in which the others empty it; a buffer is given back once the
+products of the next one have begun. Tiles below the diagonal are fetched from their mirror images, and multiplied as
+those lie.
 """
 
 import triton.language as tl
@@ -94,9 +94,8 @@ def fetch(
     for first_image in range(begin, end, stride * CHAINS):
         wait = 1
         for index_of_stage in range(0, n_stages):
-            row = slots + 9 * index_of_stage
-            left, left_diagonal = gl.load(row), gl.load(row + 1)
-            right, right_diagonal, next_wait = gl.load(row + 2), gl.load(row + 3), gl.load(row + 7)
+            row = slots + 6 * index_of_stage
+            left, right, next_wait = gl.load(row), gl.load(row + 1), gl.load(row + 4)
             arrivals += size * wait
             for chain in range(0, CHAINS):
                 if first_image + chain * stride < end:
@@ -107,18 +106,15 @@ def fetch(
                     for tile in range(rank, N_TILES, size):
                         first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
                         for start in range(0, SIDE, BLOCK_K):
-                            block = start // BLOCK * BLOCK
-                            left_here = base + gl.where(block == first_row, left_diagonal, left)
-                            right_here = base + gl.where(block == first_column, right_diagonal, right)
                             mbarrier.wait(empty.index(buffer), phase)
                             full, to = ready.index(buffer), buffer * (FACTORS * PLANES)
                             mbarrier.expect(full, FACTORS * PLANES * BLOCK * BLOCK_K * 2)
                             _fetch_planes(
-                                straight, across, right_here, first_column, start, full, tiles, to,
+                                straight, across, base + right, first_column, start, full, tiles, to,
                                 SIDE, BLOCK, BLOCK_K, PLANES,
                             )  # fmt: skip
                             _fetch_planes(
-                                straight, across, left_here, first_row, start, full, tiles, to + PLANES,
+                                straight, across, base + left, first_row, start, full, tiles, to + PLANES,
                                 SIDE, BLOCK, BLOCK_K, PLANES,
                             )  # fmt: skip
                             if DERIVATIVE:
@@ -146,6 +142,16 @@ def _right(tile, ACROSS: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexp
 
 
 @gluon.jit
+def _in_flight(total, d_total, N: gl.constexpr, DERIVATIVE: gl.constexpr):
+    """The sums once at most N products are in flight; one that nothing is added to has no part in it."""
+    if DERIVATIVE:
+        total, d_total = warpgroup_mma_wait(N, (total, d_total))
+    else:
+        total = warpgroup_mma_wait(N, (total,))
+    return total, d_total
+
+
+@gluon.jit
 def _factors(tiles, first, LEFT: gl.constexpr, RIGHT: gl.constexpr, BLOCK: gl.constexpr, BLOCK_K: gl.constexpr,
              PLANES: gl.constexpr):  # fmt: skip
     """Both factors of a product, each with what is missing in its first plane."""
@@ -159,58 +165,39 @@ def _factors(tiles, first, LEFT: gl.constexpr, RIGHT: gl.constexpr, BLOCK: gl.co
 
 
 @gluon.jit
+def _multiply(total, d_total, a, da, c, dc, DERIVATIVE: gl.constexpr):
+    """Begins to add AC and, for derivatives, dA·C + A·dC."""
+    total = warpgroup_mma(a, c, total, is_async=True)
+    if DERIVATIVE:
+        d_total = warpgroup_mma(da, c, d_total, is_async=True)
+        d_total = warpgroup_mma(a, dc, d_total, is_async=True)
+    return total, d_total
+
+
+@gluon.jit
 def _add_products(
-    total, small, d_total, tiles, ready, empty, buffer, phase, begin, end,
+    total, d_total, tiles, ready, empty, buffer, phase, begin, end,
     LEFT: gl.constexpr, RIGHT: gl.constexpr, DERIVATIVE: gl.constexpr,
     BLOCK: gl.constexpr, BLOCK_K: gl.constexpr, PLANES: gl.constexpr, DEPTH: gl.constexpr,
 ):  # fmt: skip
-    """Adds the products over a range of the inner index, where factors to the LEFT or RIGHT lie across.
-
-    Tensor cores cut off what is small against their sum, so that a long sum becomes too small. Those of split products
-    are therefore short, one for each step, and are added in float32. Small products have a sum of their own for all
-    steps; where registers are too few for it, those of derivatives, they come first in the sum of the step.
-    """
+    """Adds the products over a range of the inner index, where factors to the LEFT or RIGHT lie across."""
     FACTORS: gl.constexpr = 4 if DERIVATIVE else 2
+    PRODUCTS: gl.constexpr = (3 if DERIVATIVE else 1) * (3 if PLANES == 2 else 1)
     for start in range(begin, end, BLOCK_K):
         mbarrier.wait(ready.index(buffer), phase)
         first = buffer * (FACTORS * PLANES)
         a, a_low, c, c_low = _factors(tiles, first, LEFT, RIGHT, BLOCK, BLOCK_K, PLANES)
-        zero = gl.zeros((BLOCK, BLOCK), gl.float32, _SUM)
+        da, da_low, dc, dc_low = a, a_low, c, c_low
         if DERIVATIVE:
             da, da_low, dc, dc_low = _factors(tiles, first + 2 * PLANES, LEFT, RIGHT, BLOCK, BLOCK_K, PLANES)
-        if PLANES == 1:
-            total = warpgroup_mma(a, c, total, is_async=True)
-            if DERIVATIVE:
-                d_total = warpgroup_mma(da, c, d_total, is_async=True)
-                d_total = warpgroup_mma(a, dc, d_total, is_async=True)
-                total, d_total = warpgroup_mma_wait(3, (total, d_total))
-            else:
-                total = warpgroup_mma_wait(1, (total,))
-            mbarrier.arrive(empty.index(_before(buffer, DEPTH)), pred=start > 0)
-        elif not DERIVATIVE:
-            part = warpgroup_mma(a, c, zero, use_acc=False, is_async=True)
-            small = warpgroup_mma(a_low, c, small, is_async=True)
-            small = warpgroup_mma(a, c_low, small, is_async=True)
-            part, small = warpgroup_mma_wait(2, (part, small))
-            mbarrier.arrive(empty.index(_before(buffer, DEPTH)), pred=start > 0)
-            total += part
-        else:
-            d_part = warpgroup_mma(da_low, c, zero, use_acc=False, is_async=True)
-            d_part = warpgroup_mma(da, c_low, d_part, is_async=True)
-            d_part = warpgroup_mma(a_low, dc, d_part, is_async=True)
-            d_part = warpgroup_mma(a, dc_low, d_part, is_async=True)
-            d_part = warpgroup_mma(da, c, d_part, is_async=True)
-            d_part = warpgroup_mma(a, dc, d_part, is_async=True)
-            part = warpgroup_mma(a_low, c, zero, use_acc=False, is_async=True)
-            part = warpgroup_mma(a, c_low, part, is_async=True)
-            part = warpgroup_mma(a, c, part, is_async=True)
-            d_part, part = warpgroup_mma_wait(3, (d_part, part))
-            d_total += d_part
-            part = warpgroup_mma_wait(0, (part,))
-            mbarrier.arrive(empty.index(buffer))
-            total += part
+        if PLANES == 2:
+            total, d_total = _multiply(total, d_total, a_low, da_low, c, dc, DERIVATIVE)
+            total, d_total = _multiply(total, d_total, a, da, c_low, dc_low, DERIVATIVE)
+        total, d_total = _multiply(total, d_total, a, da, c, dc, DERIVATIVE)
+        total, d_total = _in_flight(total, d_total, PRODUCTS, DERIVATIVE)
+        mbarrier.arrive(empty.index(_before(buffer, DEPTH)), pred=start > 0)
         buffer, phase = _next(buffer, phase, DEPTH)
-    return total, small, d_total, buffer, phase
+    return total, d_total, buffer, phase
 
 
 @gluon.jit
@@ -220,21 +207,15 @@ def products(
 ):  # fmt: skip
     """A tile of LC and, for derivatives, of dL·C + L·dC (else zero); and the next buffer and its parity."""
     total = gl.zeros((BLOCK, BLOCK), gl.float32, _SUM)
-    small, d_total = total, total
+    # The compiler may set the zeros after the first product has begun, and would then let each one end before the next.
+    total, d_total = _in_flight(total, total, 0, DERIVATIVE)
     # Before the row of the tile both factors lie across, before its column the right one, from there on none.
     bounds = 0, first_row, first_column, SIDE
     for part in gl.static_range(3):
-        total, small, d_total, buffer, phase = _add_products(
-            total, small, d_total, tiles, ready, empty, buffer, phase, bounds[part], bounds[part + 1],
+        total, d_total, buffer, phase = _add_products(
+            total, d_total, tiles, ready, empty, buffer, phase, bounds[part], bounds[part + 1],
             part == 0, part < 2, DERIVATIVE, BLOCK, BLOCK_K, PLANES, DEPTH,
         )  # fmt: skip
-    if PLANES == 1 and DERIVATIVE:
-        total, d_total = warpgroup_mma_wait(0, (total, d_total))
-    elif PLANES == 1:
-        total = warpgroup_mma_wait(0, (total,))
-    elif not DERIVATIVE:
-        small = warpgroup_mma_wait(0, (small,))
-        total += small
-    if PLANES == 1 or not DERIVATIVE:
-        mbarrier.arrive(empty.index(_before(buffer, DEPTH)))
+    total, d_total = _in_flight(total, d_total, 0, DERIVATIVE)
+    mbarrier.arrive(empty.index(_before(buffer, DEPTH)))
     return total, d_total, buffer, phase

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from . import newton_schulz
 from .ends import norms_of
-from .program import DERIVATIVES, PLANES_OF, SLOTS, Program, block_of, program, tiled_shape, tiling
+from .program import PLANES_OF, SLOTS, Program, block_of, program, tiled_shape, tiling
 
 hopper: ModuleType | None
 try:
@@ -49,11 +49,7 @@ class Step(NamedTuple):
 
 
 def shape_of(D: int, planes: int, derivative: bool, for_hopper: bool) -> Shape:
-    """The sizes that were fastest on an H200, but for one: steps of split products forward, below 512 channels.
-
-    Such a step is a sum that tensor cores add up, cutting off instead of rounding: the shorter, the more accurate. At
-    512 channels the longer step still loses less than PyTorch in float32.
-    """
+    """The sizes that were fastest on an H200."""
     if not for_hopper:
         block_k = 32 if derivative and planes == 2 else 64
         return Shape(min(block_k, block_of(D)), 3 if not derivative or planes == 2 else 2)
@@ -61,7 +57,7 @@ def shape_of(D: int, planes: int, derivative: bool, for_hopper: bool) -> Shape:
         return Shape(64, 3 if derivative else 4, chains=2)
     if derivative:  # whose slots would not fit into the second cache level twice
         return Shape(32, 3, chains=1)
-    return Shape(32, 4, chains=2) if D < 512 else Shape(64, 3, chains=2)
+    return Shape(64, 3, chains=2)
 
 
 def blocks_per_matrix(n_tiles: int, at_once: int) -> int:
@@ -143,7 +139,7 @@ def _compiled(kernel: Any, call: Call, options: dict[str, Any], describe: Callab
     matrices = (single,) * 6 + (torch.int8 if call.step else single,) + (single,) * 4
     workspace = torch.empty(options["SIDE"], options["SIDE"], dtype=torch.float16, device=call.device)
     of_groups = (torch.float16, *describe(workspace, 0), single, whole, single)
-    numbers = (whole, single, 1, 256, 8, 0.0, 1.0, 1.0, 1.0)
+    numbers = (whole, single, 1, 256, 8, 0.0, 1.0, 1.0)
     found = kernel.warmup(*matrices, 1.0, *of_groups, *numbers, grid=(1,), **options)
     found._init_handles()
     return found
@@ -194,10 +190,10 @@ def uses_hopper_kernel(device: torch.device, precision: str) -> bool:
 
 
 def _plan(call: Call) -> Plan:
-    steps, planes = program(call.n_iter, call.kind, call.device), PLANES_OF[call.precision]
+    steps, planes = program(call.n_iter, call.kind, call.D, call.device), PLANES_OF[call.precision]
     block, n_blocks, n_tiles = tiling(call.D)
     side, sizes = n_blocks * block, shape_of(call.D, planes, call.derivative, call.for_hopper)
-    n_slots = SLOTS + DERIVATIVES * call.derivative
+    n_slots = SLOTS * (1 + call.derivative)
     options: dict[str, Any] = {
         "POWER": _POWER[call.kind], "DERIVATIVE": call.derivative, "STEP": call.step,
         "MOMENTS": call.moments,
@@ -305,7 +301,7 @@ def run(
     fixed.launch(
         n_blocks, source, source if cotangent is None else cotangent, norms, out, next_norms, *of_step,
         room.workspace, *room.described, room.partials, counters, room.results,
-        steps.slots, steps.weights, len(steps.slots), batch - left, D, shift, steps.scale, steps.shift,
+        steps.slots, steps.weights, len(steps.slots), batch - left, D, shift, steps.scale,
         steps.derivative_scale,
     )  # fmt: skip
     return out, next_norms

@@ -46,7 +46,7 @@ def iterate(
     workspace, side,  # slots of each group, and the side of their matrices
     partials, counters, results,  # of each group: two sums for each tile, arrivals, tiles of the result
     slots, weights, n_stages,  # the program
-    batch, D, shift, scale, m_shift, derivative_scale,
+    batch, D, shift, scale, derivative_scale,
     POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr,
     SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, STRIP: tl.constexpr, PLANES: tl.constexpr,
     N_TILES: tl.constexpr, N_SLOTS: tl.constexpr, GROUP: tl.constexpr,
@@ -63,7 +63,7 @@ def iterate(
     for image in range((group + n_groups - 2) % n_groups, batch, n_groups):
         # The compiler does not know that it is zero: what depends on it is computed where it is used, instead of once
         # for all matrices, in registers that the products need.
-        zero = tl.load(slots + 8)
+        zero = tl.load(slots + 5)
         first = tl.full([], image, tl.int64) * (N_TILES * BLOCK * BLOCK)
         rate, lam, norm, given = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
         to_norm = DIRECTION_NORM / norm
@@ -77,7 +77,7 @@ def iterate(
             first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
             at = first + tile * (BLOCK * BLOCK)
             prepare(
-                workspace, source + at, cotangent + at, alive_parts + at, rate, trace, alive, scale, m_shift,
+                workspace, source + at, cotangent + at, alive_parts + at, rate, trace, alive, scale,
                 to_norm * scale * derivative_scale, first_row, first_column, tl.arange(0, BLOCK), tl.arange(0, BLOCK),
                 first_row != first_column, D, shift,
                 DERIVATIVE, STEP, SIDE, BLOCK, PLANES,
@@ -86,13 +86,11 @@ def iterate(
         wait = 1
         for index_of_stage in range(0, n_stages):
             # The row is read before the wait, so that it is there after it; whether to wait, in the row before.
-            row, weight = slots + 9 * index_of_stage, weights + 4 * index_of_stage
-            left = tl.load(row), tl.load(row + 1)
-            right = tl.load(row + 2), tl.load(row + 3)
-            into = tl.load(row + 4), tl.load(row + 5)
-            term, next_wait, zero = tl.load(row + 6), tl.load(row + 7), tl.load(row + 8)
-            alpha, of_term = tl.load(weight), tl.load(weight + 1)
-            gamma, next_shift = tl.load(weight + 2), tl.load(weight + 3)
+            row, weight = slots + 6 * index_of_stage, weights + 4 * index_of_stage
+            left, right, into = tl.load(row), tl.load(row + 1), tl.load(row + 2)
+            term, next_wait, zero = tl.load(row + 3), tl.load(row + 4), tl.load(row + 5)
+            alpha, of_left = tl.load(weight), tl.load(weight + 1)
+            of_term, gamma = tl.load(weight + 2), tl.load(weight + 3)
             if wait != 0:
                 arrivals += GROUP
                 _arrive(counters, GROUP)
@@ -102,7 +100,7 @@ def iterate(
                 first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
                 stage(
                     workspace, side, results + 2 * tile * BLOCK * BLOCK, left, right, into, term,
-                    index_of_stage == n_stages - 1, alpha, of_term, gamma, next_shift, first_row, first_column,
+                    index_of_stage == n_stages - 1, alpha, of_left, of_term, gamma, first_row, first_column,
                     DERIVATIVE, SIDE, BLOCK, BLOCK_K, PLANES,
                 )  # fmt: skip
 

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .program import SLOTS
-from .tiles import load_planes, load_value, store_value
+from .tiles import load_halves, load_planes, store_value, value_of
 
 # The derivative of the matrix in a slot lies this many slots further on.
 D_SLOT: tl.constexpr = tl.constexpr(SLOTS)
@@ -26,16 +26,13 @@ def products(
     # A bound known only at run time keeps the loop rolled: unrolled, it is too much code.
     tl.assume(side >= BLOCK_K)
     for start in range(0, side, BLOCK_K):
-        block = start // BLOCK * BLOCK
-        left_here = tl.where(block == first_row, left[1], left[0])
-        right_here = tl.where(block == first_column, right[1], right[0])
-        c, c_low = load_planes(workspace, right_here, first_column, start, SIDE, BLOCK, BLOCK_K, PLANES)
-        a, a_low = load_planes(workspace, left_here, first_row, start, SIDE, BLOCK, BLOCK_K, PLANES)
+        c, c_low = load_planes(workspace, right, first_column, start, SIDE, BLOCK, BLOCK_K, PLANES)
+        a, a_low = load_planes(workspace, left, first_row, start, SIDE, BLOCK, BLOCK_K, PLANES)
         if PLANES == 1:
             total = tl.dot(a, tl.trans(c), total)
         if DERIVATIVE:
-            dc, dc_low = load_planes(workspace, right[0] + D_SLOT, first_column, start, SIDE, BLOCK, BLOCK_K, PLANES)
-            da, da_low = load_planes(workspace, left[0] + D_SLOT, first_row, start, SIDE, BLOCK, BLOCK_K, PLANES)
+            dc, dc_low = load_planes(workspace, right + D_SLOT, first_column, start, SIDE, BLOCK, BLOCK_K, PLANES)
+            da, da_low = load_planes(workspace, left + D_SLOT, first_row, start, SIDE, BLOCK, BLOCK_K, PLANES)
         # A product waits for all others before the next one adds to its sum. So these begin, others in between, and
         # the last of each sum stay in flight while the next tiles are awaited.
         if PLANES == 2:
@@ -59,49 +56,62 @@ def products(
 
 @triton.jit
 def stage(
-    workspace, side, result, left, right, into, term, last, alpha, beta, gamma, shift,
+    workspace, side, result, left, right, out, term, last, alpha, beta, delta, gamma,
     first_row, first_column, DERIVATIVE: tl.constexpr,
     SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr,
 ):  # fmt: skip
-    """A stage on one tile: :func:`finish` of :func:`products`. Matrices are given by two slots, as ``into`` there."""
+    """A stage on one tile: :func:`finish` of :func:`products`."""
     total, d_total = products(
         workspace, side, left, right, first_row, first_column, DERIVATIVE,
         SIDE, BLOCK, BLOCK_K, PLANES,
     )  # fmt: skip
     line = tl.arange(0, BLOCK)
+    left_tile = load_own(workspace, left, first_row, first_column, line, line, DERIVATIVE, SIDE, PLANES)
     finish(
-        total, d_total, workspace, result, into, term, last, alpha, beta, gamma, shift, first_row, first_column,
-        line, line, first_row != first_column, DERIVATIVE, SIDE, BLOCK, PLANES,
+        total, d_total, left_tile, workspace, result, out, term, last, alpha, beta, delta, gamma,
+        first_row, first_column, line, line, first_row != first_column, DERIVATIVE, SIDE, BLOCK, PLANES,
     )  # fmt: skip
 
 
 @triton.jit
+def load_own(
+    workspace, slot, first_row, first_column, lines, columns,
+    DERIVATIVE: tl.constexpr, SIDE: tl.constexpr, PLANES: tl.constexpr,
+):  # fmt: skip
+    """A tile that the block stored itself, and that of the derivative (else the same)."""
+    rows, columns = first_row + lines, first_column + columns
+    halves = load_halves(workspace, slot, rows, columns, SIDE, PLANES)
+    d_halves = halves
+    if DERIVATIVE:
+        d_halves = load_halves(workspace, slot + D_SLOT, rows, columns, SIDE, PLANES)
+    return halves, d_halves
+
+
+@triton.jit
 def finish(
-    total, d_total, workspace, result, into, term, last, alpha, beta, gamma, shift, first_row, first_column,
+    total, d_total, left_tile, workspace, result, out, term, last, alpha, beta, delta, gamma, first_row, first_column,
     lines, columns, mirror, DERIVATIVE: tl.constexpr, SIDE: tl.constexpr, BLOCK: tl.constexpr, PLANES: tl.constexpr,
 ):  # fmt: skip
-    """Stores a tile of αLC + βT + γI and its derivative: in slots, or after the last product in ``result``.
+    """Stores a tile of αLC + βL + δK + γI and its derivative: in slots, or after the last product in ``result``.
 
-    ``into`` is two slots, the second that of tiles on the diagonal; negative if there is none to store. T is in the
-    slot ``term``; negative if there is none to add. Lines and columns of a tile are given, as to ``borders.prepare``.
+    The tile of L is given (:func:`load_own`); K is in the slot ``term``, negative if there is none to add. Lines and
+    columns of a tile are given, as to ``borders.prepare``.
     """
     whole = lines[:, None] * BLOCK + columns[None, :]
     rows, columns = first_row + lines, first_column + columns
-    eye = tl.where(rows[:, None] == columns[None, :], 1.0, 0.0)
-    value = alpha * total + gamma * eye
-    if term >= 0:  # the block stored this tile itself
-        value += beta * load_value(workspace, term, rows, columns, SIDE, PLANES)
+    value = alpha * total + beta * value_of(left_tile[0], PLANES)
+    value += tl.where(rows[:, None] == columns[None, :], gamma, 0.0)
+    if term >= 0:
+        value += delta * value_of(load_halves(workspace, term, rows, columns, SIDE, PLANES), PLANES)
     if last:
         tl.store(result + whole, value)
     else:
-        store_value(workspace, into[0], value, rows, columns, mirror, SIDE, PLANES)
-        if first_row == first_column and into[1] >= 0:
-            store_value(workspace, into[1], value - shift * eye, rows, columns, False, SIDE, PLANES)
+        store_value(workspace, out, value, rows, columns, mirror, SIDE, PLANES)
     if DERIVATIVE:
-        slope = alpha * d_total
+        slope = alpha * d_total + beta * value_of(left_tile[1], PLANES)
         if term >= 0:
-            slope += beta * load_value(workspace, term + D_SLOT, rows, columns, SIDE, PLANES)
+            slope += delta * value_of(load_halves(workspace, term + D_SLOT, rows, columns, SIDE, PLANES), PLANES)
         if last:
             tl.store(result + BLOCK * BLOCK + whole, slope)
         else:
-            store_value(workspace, into[0] + D_SLOT, slope, rows, columns, mirror, SIDE, PLANES)
+            store_value(workspace, out + D_SLOT, slope, rows, columns, mirror, SIDE, PLANES)

@@ -57,12 +57,22 @@ def load_planes(
 
 
 @triton.jit
-def load_value(workspace, slot, rows, columns, SIDE: tl.constexpr, PLANES: tl.constexpr):
-    """A tile of a slot in float32."""
+def load_halves(workspace, slot, rows, columns, SIDE: tl.constexpr, PLANES: tl.constexpr):
+    """A tile of a slot, as it lies there; with one plane the second is a copy that nobody reads."""
     plane = workspace + slot * (PLANES * SIDE * SIDE) + rows[:, None] * SIDE + columns[None, :]
-    value = tl.load(plane).to(tl.float32)
+    high = tl.load(plane)
+    low = high
     if PLANES == 2:
-        value += tl.load(plane + SIDE * SIDE).to(tl.float32)
+        low = tl.load(plane + SIDE * SIDE)
+    return high, low
+
+
+@triton.jit
+def value_of(halves, PLANES: tl.constexpr):
+    """Such a tile in float32."""
+    value = halves[0].to(tl.float32)
+    if PLANES == 2:
+        value += halves[1].to(tl.float32)
     return value
 
 
