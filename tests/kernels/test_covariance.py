@@ -72,6 +72,21 @@ def test_value_and_gradient(shape, precision):
     torch.testing.assert_close(means.cpu(), x.mean(-1).cpu())
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [(2, 20, 400)] if DEVICE == "cpu" else [(2, 8, 49), (2, 63, 196), (2, 100, 3136), (2, 257, 196), (1, 512, 784)],
+)
+def test_errors_are_at_most_twice_those_of_pytorch(shape):
+    x = features(*shape)
+    grad = cotangent(x)
+    single = x.cpu().requires_grad_()
+    value = covariance_reference(single)
+    (d_simple,) = torch.autograd.grad(value, single, grad.cpu())
+    cov, d_x, _ = run(x, grad)
+    for found, simple, expected in zip((cov, d_x), (value.detach(), d_simple), reference(x, grad), strict=True):
+        assert relative_error(found, expected) < 2 * relative_error(simple, expected)
+
+
 def test_one_position_has_no_variance():
     x = features(2, 20, 1, offset=7.0)
     cov, d_x, _ = run(x, cotangent(x))

@@ -56,6 +56,20 @@ def _mean(x, rows, C, N, stride_c, stride_n, WIDE: tl.constexpr, STEP: tl.conste
 
 
 @triton.jit
+def _add_product(total, a, a_low, c, c_low, PLANES: tl.constexpr):
+    """Adds a product of split numbers.
+
+    Tensor cores cut off what is small against their sum, instead of rounding it. So theirs is short, small products
+    come first in it, and it is added in float32.
+    """
+    if PLANES == 1:
+        return tl.dot(a, c, total)
+    part = tl.dot(a_low, c)
+    part = tl.dot(a, c_low, part)
+    return total + tl.dot(a, c, part)
+
+
+@triton.jit
 def _store(matrix, value, rows, columns, C):
     inside = (rows < C)[:, None] & (columns < C)[None, :]
     tl.store(matrix + rows[:, None] * C + columns[None, :], value, mask=inside)
@@ -75,7 +89,6 @@ def _value(x, cov, rows_of, C, n_units, stride_b, c_units, s_units, C_UNIT: tl.c
     column_mean, column_bound = _mean(x, columns, C, N, stride_c, stride_n, WIDE, SUM_STEP)
     column_scale, column_back = _scale(column_bound)
     total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
-    small = total
     for begin in range(0, N, STEP):
         positions = begin + tl.arange(0, STEP)
         left, inside = _load(x, rows, positions, C, N, stride_c, stride_n, WIDE)
@@ -84,12 +97,9 @@ def _value(x, cov, rows_of, C, n_units, stride_b, c_units, s_units, C_UNIT: tl.c
         right = tl.where(inside, (right - column_mean[:, None]) * column_scale[:, None], 0.0)
         a, a_low = split(left, tl.float16)
         c, c_low = split(tl.trans(right), tl.float16)
-        if PLANES == 2:  # small products have a sum of their own: tensor cores cut off what is small against their sum
-            small = tl.dot(a_low, c, small)
-            small = tl.dot(a, c_low, small)
-        total = tl.dot(a, c, total)
+        total = _add_product(total, a, a_low, c, c_low, PLANES)
     # On the diagonal both halves are computed and only the upper one counts, so that the result is exactly symmetric.
-    value = (total + small) * row_back[:, None] * column_back[None, :] / N
+    value = total * row_back[:, None] * column_back[None, :] / N
     value = tl.where(rows[:, None] > columns[None, :], tl.trans(value), value)
     cov += image * C * C
     _store(cov, value, rows, columns, C)
@@ -150,23 +160,22 @@ def _vjp(x, rows_of, planes, backs, d_x, C, n_units, stride_b, c_units, s_units,
     rows = piece % (SIDE // BLOCK) * BLOCK + tl.arange(0, BLOCK)
     positions = piece // (SIDE // BLOCK) * WIDTH + tl.arange(0, WIDTH)
     total = tl.zeros((BLOCK, WIDTH), dtype=tl.float32)
-    small = total
     for begin in range(0, C, STEP):
         others = begin + tl.arange(0, STEP)
         at = rows[:, None] * SIDE + others[None, :]
         slopes = tl.load(planes + at)
+        slopes_low = slopes
+        if PLANES == 2:
+            slopes_low = tl.load(planes + SIDE * SIDE + at)
         value, inside = _load(x, others, positions, C, N, stride_c, stride_n, WIDE)
         mean = tl.load(rows_of + others, mask=others < C, other=0.0)
         scale, _ = _scale(tl.load(rows_of + C + others, mask=others < C, other=0.0))
         centred = tl.where(inside, (value - mean[:, None]) * scale[:, None], 0.0)
         high, low = split(centred, tl.float16)
-        if PLANES == 2:
-            small = tl.dot(tl.load(planes + SIDE * SIDE + at), high, small)
-            small = tl.dot(slopes, low, small)
-        total = tl.dot(slopes, high, total)
+        total = _add_product(total, slopes, slopes_low, high, low, PLANES)
     back = tl.load(backs + image * SIDE + rows)
     offsets = _offsets(rows, out_c * C_UNIT, WIDE)[:, None] + _offsets(positions, out_n * S_UNIT, WIDE)[None, :]
-    result = ((total + small) * back[:, None] / N).to(d_x.dtype.element_ty)
+    result = (total * back[:, None] / N).to(d_x.dtype.element_ty)
     tl.store(d_x + image * out_b + offsets, result, mask=(rows < C)[:, None] & (positions < N)[None, :])
 
 
