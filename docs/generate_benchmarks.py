@@ -21,7 +21,8 @@ Generated from the records in `benchmarks/results/` by `python docs/generate_ben
 
 Time of forward alone and of forward and backward, memory that autograd keeps for backward, and peak memory beyond input
 and weights (GPU only). Median of the repeats; default options of each head; synthetic ReLU-like maps. A CPU that others
-use at the same time gives ratios, not times. Whole training steps, other sizes, precision modes, accuracy on a GPU and
+use at the same time gives ratios, not times. On the GPU, times below some 8 ms are mostly those of launching, and
+differ between machines by up to 1.7 times. Whole training steps, other sizes, precision modes, accuracy on a GPU and
 what limits it: [gpu.md](gpu.md).
 """
 

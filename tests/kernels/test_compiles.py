@@ -42,7 +42,6 @@ def described(rows, columns):
 CASES = [(256, False, 1, False), (256, True, 2, False)]
 if CAPABILITY == 90:
     CASES += [(256, derivative, planes, True) for derivative in (False, True) for planes in (1, 2)]
-    CASES.append((512, False, 2, True))
 for size, derivative, planes, for_hopper in CASES:
     block_k, depth, chains = launch.shape_of(size, planes, derivative, for_hopper)
     n_blocks = size // 64

@@ -1,8 +1,8 @@
 """Products of tiles for the kernel for Hopper GPUs: one warp fetches the factors, four others multiply them.
 
-The fetching warp fills a ring of buffers, in the order in which the others empty it; a buffer is given back once the
-products of the next one have begun. Tiles below the diagonal are fetched from their mirror images, and multiplied as
-those lie.
+The fetching warp fills a ring of buffers, in the order in which the others empty it; a buffer is given back once its
+products have ended, for which they wait when those of the next one have begun. Tiles below the diagonal are fetched
+from their mirror images, and multiplied as those lie.
 """
 
 import triton.language as tl

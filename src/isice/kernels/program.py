@@ -4,11 +4,11 @@ With P = ½(3I − T) a step is T ← TP²; the results are the products of all 
 times the latter (root). Two steps together take five products instead of six. Their P are, with U = T(T − 4.5I) +
 3.375I, together Z = (U² − 8.625T + 24.609375I)/16, a polynomial of degree four by two products; then T ← TZ².
 
-U, Z and Z² are mostly a multiple of the identity with little around it. Tensor cores cut off what is small against a
-sum, and that multiple would cost the rest its accuracy. So their slots hold X′ = X − xI, where x is what the iteration
-makes of the mean τ of the eigenvalues of T; those of T and of the result hold all. A product is then LC = L′C′ + cL′ +
-lC′ + lcI, and a stage computes ``out ← αLC + βL + δK + γI`` of what slots hold, with K in a third one. Its derivative
-follows from the same row.
+U, Z, Z² and P² are mostly a multiple of the identity with little around it. Tensor cores cut off what is small
+against a sum, and that multiple would cost the rest its accuracy. So their slots hold X′ = X − xI, where x is what the
+iteration makes of the mean τ of the eigenvalues of T; those of T, and of the result from its second factor on, hold
+all. A product is then LC = L′C′ + cL′ + lC′ + lcI, and a stage computes ``out ← αLC + βL + δK + γI`` of what slots hold,
+with K in a third one. Its derivative follows from the same row.
 
 Slots of 16 bits hold a matrix times a power of two that keeps it in range. Half of a product is computed and mirrored,
 which is right because all matrices are polynomials of T and commute. A Z of fewer bits would commute with T to that
@@ -40,7 +40,7 @@ class Stage(NamedTuple):
     alpha: float = 1.0
     c: float = 0.0
     gamma: float = 0.0
-    bound: float = 1.0  # on the entries of what it computes
+    bound: float = 1.0  # on the entries of what its slot holds
     wait: bool = True  # whether it needs what the stage before it stored
     delta: float = 0.0
     term: int = -1  # the slot of K
