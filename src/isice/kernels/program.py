@@ -7,8 +7,8 @@ times the latter (root). Two steps together take five products instead of six. T
 U, Z, Z² and P² are mostly a multiple of the identity with little around it. Tensor cores cut off what is small
 against a sum, and that multiple would cost the rest its accuracy. So their slots hold X′ = X − xI, where x is what the
 iteration makes of the mean τ of the eigenvalues of T; those of T, and of the result from its second factor on, hold
-all. A product is then LC = L′C′ + cL′ + lC′ + lcI, and a stage computes ``out ← αLC + βL + δK + γI`` of what slots hold,
-with K in a third one. Its derivative follows from the same row.
+all. A product is then LC = L′C′ + cL′ + lC′ + lcI, and a stage computes ``out ← αLC + βL + δK + γI`` of what slots
+hold, with K in a third one. Its derivative follows from the same row.
 
 Slots of 16 bits hold a matrix times a power of two that keeps it in range. Half of a product is computed and mirrored,
 which is right because all matrices are polynomials of T and commute. A Z of fewer bits would commute with T to that
