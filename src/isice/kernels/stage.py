@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .program import SLOTS
-from .tiles import load_halves, load_planes, store_value, value_of
+from .tiles import load_planes, store_value, value_of
 
 # The derivative of the matrix in a slot lies this many slots further on.
 D_SLOT: tl.constexpr = tl.constexpr(SLOTS)
@@ -25,14 +25,16 @@ def products(
     d_small = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     # A bound known only at run time keeps the loop rolled: unrolled, it is too much code.
     tl.assume(side >= BLOCK_K)
+    rows, columns = first_row + tl.arange(0, BLOCK), first_column + tl.arange(0, BLOCK)
     for start in range(0, side, BLOCK_K):
-        c, c_low = load_planes(workspace, right, first_column, start, SIDE, BLOCK, BLOCK_K, PLANES)
-        a, a_low = load_planes(workspace, left, first_row, start, SIDE, BLOCK, BLOCK_K, PLANES)
+        inner = start + tl.arange(0, BLOCK_K)
+        c, c_low = load_planes(workspace, right, columns, inner, SIDE, PLANES)
+        a, a_low = load_planes(workspace, left, rows, inner, SIDE, PLANES)
         if PLANES == 1:
             total = tl.dot(a, tl.trans(c), total)
         if DERIVATIVE:
-            dc, dc_low = load_planes(workspace, right + D_SLOT, first_column, start, SIDE, BLOCK, BLOCK_K, PLANES)
-            da, da_low = load_planes(workspace, left + D_SLOT, first_row, start, SIDE, BLOCK, BLOCK_K, PLANES)
+            dc, dc_low = load_planes(workspace, right + D_SLOT, columns, inner, SIDE, PLANES)
+            da, da_low = load_planes(workspace, left + D_SLOT, rows, inner, SIDE, PLANES)
         # A product waits for all others before the next one adds to its sum. So these begin, others in between, and
         # the last of each sum stay in flight while the next tiles are awaited.
         if PLANES == 2:
@@ -80,11 +82,11 @@ def load_own(
 ):  # fmt: skip
     """A tile that the block stored itself, and that of the derivative (else the same)."""
     rows, columns = first_row + lines, first_column + columns
-    halves = load_halves(workspace, slot, rows, columns, SIDE, PLANES)
-    d_halves = halves
+    planes = load_planes(workspace, slot, rows, columns, SIDE, PLANES)
+    d_planes = planes
     if DERIVATIVE:
-        d_halves = load_halves(workspace, slot + D_SLOT, rows, columns, SIDE, PLANES)
-    return halves, d_halves
+        d_planes = load_planes(workspace, slot + D_SLOT, rows, columns, SIDE, PLANES)
+    return planes, d_planes
 
 
 @triton.jit
@@ -102,7 +104,7 @@ def finish(
     value = alpha * total + beta * value_of(left_tile[0], PLANES)
     value += tl.where(rows[:, None] == columns[None, :], gamma, 0.0)
     if term >= 0:
-        value += delta * value_of(load_halves(workspace, term, rows, columns, SIDE, PLANES), PLANES)
+        value += delta * value_of(load_planes(workspace, term, rows, columns, SIDE, PLANES), PLANES)
     if last:
         tl.store(result + whole, value)
     else:
@@ -110,7 +112,7 @@ def finish(
     if DERIVATIVE:
         slope = alpha * d_total + beta * value_of(left_tile[1], PLANES)
         if term >= 0:
-            slope += delta * value_of(load_halves(workspace, term + D_SLOT, rows, columns, SIDE, PLANES), PLANES)
+            slope += delta * value_of(load_planes(workspace, term + D_SLOT, rows, columns, SIDE, PLANES), PLANES)
         if last:
             tl.store(result + BLOCK * BLOCK + whole, slope)
         else:

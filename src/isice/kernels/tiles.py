@@ -42,23 +42,8 @@ def trace_of(diagonal, D, shift):
 
 
 @triton.jit
-def load_planes(
-    workspace, slot, first, start,
-    SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, PLANES: tl.constexpr,
-):  # fmt: skip
-    """The planes of BLOCK rows and BLOCK_K columns of a slot; with one plane the second is a copy that nobody reads."""
-    rows = slot * (PLANES * SIDE) + first + tl.arange(0, BLOCK)
-    at = workspace + rows[:, None] * SIDE + (start + tl.arange(0, BLOCK_K))[None, :]
-    high = tl.load(at)
-    low = high
-    if PLANES == 2:
-        low = tl.load(at + SIDE * SIDE)
-    return high, low
-
-
-@triton.jit
-def load_halves(workspace, slot, rows, columns, SIDE: tl.constexpr, PLANES: tl.constexpr):
-    """A tile of a slot, as it lies there; with one plane the second is a copy that nobody reads."""
+def load_planes(workspace, slot, rows, columns, SIDE: tl.constexpr, PLANES: tl.constexpr):
+    """The planes of a tile of a slot; with one plane the second is a copy that nobody reads."""
     plane = workspace + slot * (PLANES * SIDE * SIDE) + rows[:, None] * SIDE + columns[None, :]
     high = tl.load(plane)
     low = high
@@ -68,11 +53,11 @@ def load_halves(workspace, slot, rows, columns, SIDE: tl.constexpr, PLANES: tl.c
 
 
 @triton.jit
-def value_of(halves, PLANES: tl.constexpr):
+def value_of(planes, PLANES: tl.constexpr):
     """Such a tile in float32."""
-    value = halves[0].to(tl.float32)
+    value = planes[0].to(tl.float32)
     if PLANES == 2:
-        value += halves[1].to(tl.float32)
+        value += planes[1].to(tl.float32)
     return value
 
 
