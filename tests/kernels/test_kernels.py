@@ -104,7 +104,7 @@ def errors(kind, size, precision, by_torch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [9, 70] if DEVICE == "cpu" else [8, 32, 63, 80, 100, 128, 257, 384, 512, 1000])
+@pytest.mark.parametrize("size", [9, 70] if DEVICE == "cpu" else [8, 32, 63, 80, 100, 128, 256, 257, 384, 512, 1000])
 def test_errors_are_at_most_twice_those_of_pytorch(kind, size):
     for ours, simple in zip(*errors(kind, size, "accurate", reference), strict=True):
         assert ours < 2 * simple
@@ -290,15 +290,15 @@ def test_the_program_on_numbers(kind, size):
             p = 0.5 * (3 - z * y)
             y, z = y * p, p * z
         result = stored(program(n_iter, kind, size, torch.device("cpu")), t)[-1]
-        assert result == pytest.approx({"sqrt": y, "inverse_sqrt": z, "inverse": z * z}[kind], rel=1e-5)
+        assert result == pytest.approx({"sqrt": y, "inverse_sqrt": z, "inverse": z * z}[kind], rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_slots_lack_a_multiple_of_the_identity(kind):
     """Tensor cores would cut off the rest. Where T is a mean eigenvalue, nothing is left but T and the result."""
     for n_iter in range(2, MOST_STEPS + 1):
-        found = stored(program(n_iter, kind, 50, torch.device("cpu")), 1 / 50)[:-1]
-        for value, stage in zip(found, stages(n_iter, kind), strict=False):
+        found = stored(program(n_iter, kind, 50, torch.device("cpu")), 1 / 50)
+        for value, stage in list(zip(found, stages(n_iter, kind), strict=True))[:-1]:
             assert (abs(value) > 1) if stage.whole else (abs(value) < 1e-3)
 
 
