@@ -30,7 +30,7 @@ from isice.data import GpuBatches, Part, create_loader
 from isice.data.gpu_cache import decode_part
 from isice.data.images import read_image
 from isice.data.layouts import load_folder
-from isice.data.parts import FileSource
+from isice.data.sources import FileSource
 from isice.data.transforms import create_transforms
 
 WIDTH, HEIGHT, QUALITY, DISTINCT = 500, 375, 90, 256

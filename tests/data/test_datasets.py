@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits as sklearn_digits
 
 from isice.config import DataConfig
 from isice.data import DATASETS, dataset_info, load_splits
-from isice.data.parts import stratified_split
+from isice.data.sources import stratified_split
 
 
 def as_rows(part) -> list[bytes]:

@@ -6,7 +6,7 @@ from torch.nn.functional import interpolate
 
 from ..config import DataConfig
 from .layouts import Loaded
-from .parts import TensorSource
+from .sources import TensorSource
 
 # The copy in scikit-learn has no test part of its own: this one is fixed, whatever the seeds of config and run.
 _TEST_SIZE, _TEST_SEED = 450, 0

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .parts import FileSource, Part, mix_seed, stack_prepared
+from .sources import FileSource, Part, mix_seed, stack_prepared
 
 # Pictures decoded by one call: enough to keep the decoder busy, few enough to hold at full size.
 _CHUNK = 256

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from ..config import DataConfig
 from .images import IMAGE_SUFFIXES
-from .parts import FileSource, Source, stratified_split
+from .sources import FileSource, Source, stratified_split
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from ..config import DataConfig
 from .gpu_cache import GpuBatches
-from .parts import Part
+from .sources import Part
 
 
 class DeviceLoader(DataLoader):

@@ -9,7 +9,7 @@ from ..config import DataConfig
 from .datasets import DatasetInfo, dataset_info
 from .images import find_bad_images, missing_files
 from .layouts import Loaded
-from .parts import FileSource, Part, Source, stratified_split
+from .sources import FileSource, Part, Source, stratified_split
 from .transforms import Transform, create_transforms
 
 

@@ -2,7 +2,7 @@
 
 from ..config import DataConfig
 from .layouts import Loaded
-from .parts import TensorSource
+from .sources import TensorSource
 from .synthetic import make_textures
 
 N_CLASSES, CHANNELS, SIZE = 4, 12, 14

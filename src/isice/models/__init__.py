@@ -1,7 +1,7 @@
 """Models: any timm backbone, channel reduction, a pooling layer and a linear classifier."""
 
 from .backbone import PAPER_BACKBONES, Backbone, create_backbone
-from .head import Classifier, create_classifier
+from .classifier import Classifier, create_classifier
 from .network import Network, attach, create_model
 from .reduce import Reduce
 from .small_cnn import SmallCNN

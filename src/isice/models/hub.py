@@ -13,7 +13,7 @@ from huggingface_hub import ModelCard, ModelHubMixin, hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError
 
-from .card import card_text
+from .model_card import card_text
 
 if TYPE_CHECKING:
     from .network import Network

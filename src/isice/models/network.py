@@ -9,7 +9,7 @@ from .._checks import check_int
 from .._specs import parse_spec
 from ..pooling import Pooling, create_pooling, pooling_class
 from .backbone import Backbone, ImageSize, check_timm, create_backbone
-from .head import create_classifier
+from .classifier import create_classifier
 from .hub import HubModel, find_shared
 from .reduce import Reduce
 from .small_cnn import SmallCNN

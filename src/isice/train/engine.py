@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from ..config import RunConfig
 from ..data import Splits
-from ..data.parts import mix_seed
+from ..data.sources import mix_seed
 from .checkpoint import Checkpoint, load_weights_into, plain_weights, save_checkpoint
 from .diagnosis import first_nonfinite
 from .ema import AveragedWeights

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from ..config import RunConfig
-from ..data.parts import Part
+from ..data.sources import Part
 from ..data.splits import load_splits
 from ..models.network import Network
 from ..pooling import Pooling, create_pooling

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Sampler
 from ..config import RunConfig
 from ..data.gpu_cache import GpuBatches
 from ..data.loading import create_loader
-from ..data.parts import Part, mix_seed
+from ..data.sources import Part, mix_seed
 
 Loader = DataLoader | GpuBatches
 
