@@ -5,7 +5,7 @@ Everything is batched, runs on CPU and CUDA in float32 and float64, and is diffe
 
 from .ops.channel_dropout import adaptive_drop_rate, channel_attention, drop_channels
 from .ops.codebook import fisher_vector, soft_assignment, vlad
-from .ops.correlation import correlation, partial_correlation, regularized_precision
+from .ops.correlation import correlation, partial_correlation
 from .ops.covariance import covariance
 from .ops.diagnostics import inverse_residual, smallest_eigenvalue, sparsity
 from .ops.frobenius_sqrt import frobenius_sqrt
@@ -15,6 +15,7 @@ from .ops.isice_modulated import isice_modulated, modulation, modulation_penalty
 from .ops.kernel_matrix import gaussian_kernel_matrix
 from .ops.newton_schulz import newton_schulz_inverse, newton_schulz_inverse_sqrt, newton_schulz_sqrt
 from .ops.projection import kronecker_projection, low_rank_scores, rank_one_update, two_sided_projection
+from .ops.regularized_precision import regularized_precision
 from .ops.second_moment import quadratic_forms, second_moment
 from .ops.signed_sqrt import l2_normalize, signed_sqrt
 from .ops.sketch import count_sketch, kernel_features, random_maclaurin, tensor_sketch, tensor_sketches

@@ -10,11 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.covariance import graphical_lasso as sklearn_graphical_lasso
 
-from isice.ops._glasso_admm import admm
-from isice.ops._glasso_op import graphical_lasso_op
-from isice.ops._glasso_prox import _steps, half_prox_by_eigh, half_prox_by_newton_schulz
-from isice.ops._glasso_screening import _largest_apart, _widths, component_labels
-from isice.ops._glasso_start import cold_start
 from isice.ops.graphical_lasso import (
     GraphicalLassoResult,
     NotConvergedWarning,
@@ -23,6 +18,11 @@ from isice.ops.graphical_lasso import (
     graphical_lasso_reference,
     sparsity_max,
 )
+from isice.ops.graphical_lasso.admm import admm
+from isice.ops.graphical_lasso.autograd import graphical_lasso_op
+from isice.ops.graphical_lasso.screening import _largest_apart, _widths, component_labels
+from isice.ops.graphical_lasso.start import cold_start
+from isice.ops.graphical_lasso.theta_step import _steps, half_prox_by_eigh, half_prox_by_newton_schulz
 
 
 def sample_cov(size, samples, *, batch=(), seed=0, relu=False, dtype=torch.float64):

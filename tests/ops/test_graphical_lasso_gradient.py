@@ -90,7 +90,7 @@ def test_certificate_and_iterations_carry_no_gradient():
 
 
 def test_the_operator_keeps_the_rules_of_custom_operators():
-    from isice.ops._glasso_op import graphical_lasso_op
+    from isice.ops.graphical_lasso.autograd import graphical_lasso_op
 
     cov = spd(5, 20, batch=(2,)).requires_grad_()
     penalty = torch.full((2, 1, 1), 0.1, dtype=torch.float64, requires_grad=True)

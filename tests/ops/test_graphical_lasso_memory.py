@@ -5,8 +5,8 @@ import torch
 from benchmarks.graphical_lasso import KINDS
 from torch.profiler import ProfilerActivity, profile
 
-from isice.ops._glasso_op import graphical_lasso_op
 from isice.ops.graphical_lasso import graphical_lasso
+from isice.ops.graphical_lasso.autograd import graphical_lasso_op
 
 
 def peak_bytes(run):

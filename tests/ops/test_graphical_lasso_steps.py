@@ -4,14 +4,26 @@ import pytest
 import torch
 from benchmarks.graphical_lasso import KINDS
 
-from isice.ops import _glasso_solver
-from isice.ops._glasso_admm import _begin, _iterate
-from isice.ops._glasso_certificate import cholesky, duality_gap, duality_gap_and_inverse, estimated_gap, rough_gap
-from isice.ops._glasso_op import _finite
-from isice.ops._glasso_prox import half_prox_by_eigh
-from isice.ops._glasso_riccati import CONTRACTION, _inverse_on, _largest, _level, newton_step_, probes
-from isice.ops._glasso_start import cold_start
-from isice.ops.graphical_lasso import graphical_lasso
+from isice.ops.graphical_lasso import graphical_lasso, solver
+from isice.ops.graphical_lasso.admm import _begin, _iterate
+from isice.ops.graphical_lasso.autograd import _finite
+from isice.ops.graphical_lasso.certificate import (
+    cholesky,
+    duality_gap,
+    duality_gap_and_inverse,
+    estimated_gap,
+    rough_gap,
+)
+from isice.ops.graphical_lasso.start import cold_start
+from isice.ops.graphical_lasso.theta_step import (
+    CONTRACTION,
+    _inverse_on,
+    _largest,
+    _level,
+    half_prox_by_eigh,
+    newton_step_,
+    probes,
+)
 
 
 def root_and_neighbour(size=40, change=1e-3):
@@ -124,8 +136,8 @@ def test_float32_goes_all_the_way_and_float64_only_proves_it(kind, monkeypatch):
         seen.append(cov.dtype)
         return admm(cov, *args, **options)
 
-    admm = _glasso_solver.admm
-    monkeypatch.setattr(_glasso_solver, "admm", recording)
+    admm = solver.admm
+    monkeypatch.setattr(solver, "admm", recording)
     # 0.03 is not a number of float32, and a bound that is missed by its rounding would cost 1e-8.
     result = graphical_lasso(KINDS[kind](64, 3, 0), 0.03, tol=1e-9)
     assert bool((result.gap <= 1e-9 * 64).all())

@@ -8,8 +8,7 @@ from hypothesis.extra import numpy as hnp
 from torch.utils.flop_counter import FlopCounterMode
 
 import isice.functional as F
-from isice.ops._sparse_step import _where_positive
-from isice.ops.isice import isice_reference
+from isice.ops.isice import _where_positive, isice_reference
 
 from .conftest import symmetric
 

@@ -61,15 +61,16 @@ def test_a_run_of_the_kind_frozen_sees_every_image_once_and_trains_only_the_clas
 
     from isice import cli
     from isice.models.network import Network
-    from isice.ops import _glasso_solver
+    from isice.ops.graphical_lasso import solver
 
     seen, solved = [], []
-    features, solve = Network.forward_features, _glasso_solver.solve_by_blocks
+    features, solve = Network.forward_features, solver.solve_by_blocks
     monkeypatch.setattr(
         Network, "forward_features", lambda self, x: (seen.append((len(x), self.training)), features(self, x))[1]
     )
     monkeypatch.setattr(
-        "isice.ops._glasso_op.solve_by_blocks", lambda cov, *rest: (solved.append(len(cov)), solve(cov, *rest))[1]
+        "isice.ops.graphical_lasso.autograd.solve_by_blocks",
+        lambda cov, *rest: (solved.append(len(cov)), solve(cov, *rest))[1],
     )
     small = ["data.name=digits", "data.root=none", "model.backbone=small_cnn", "model.pretrained=false", "device=cpu"]
     settings = [argument for setting in [*small, "model.reduce=6"] for argument in ("--set", setting)]

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from .._checks import check_int
 from ..models import Network
-from ..ops.correlation import partial_correlation, regularized_precision
+from ..ops.correlation import partial_correlation
 from ..ops.covariance import covariance
+from ..ops.regularized_precision import regularized_precision
 from ..pooling import Pooling
 from ..pooling.isice import ISICE
 from ..pooling.partial_correlation import PartialCorrelation

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from .._checks import check_feature_map, check_floating, check_square
-from ._precision import full_precision
+from ._numerics import full_precision
 from .signed_sqrt import l2_normalize
 
 

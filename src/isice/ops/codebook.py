@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_floating, check_int
-from ._precision import full_precision
-from .product import product
+from ._numerics import full_precision, matmul_no_autocast
 
 
 def _check_codebook(who: str, x: Tensor, weight: Tensor, *words: Tensor) -> None:
@@ -38,7 +37,7 @@ def soft_assignment(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Te
         torch.Size([2, 4, 49])
     """
     _check_codebook("soft_assignment", x, weight)
-    scores = product(weight, x)
+    scores = matmul_no_autocast(weight, x)
     return torch.softmax(scores if bias is None else scores + bias[:, None], dim=-2)
 
 
@@ -63,7 +62,7 @@ def vlad(x: Tensor, centres: Tensor, weight: Tensor, bias: Tensor | None = None)
     """
     _check_codebook("vlad", x, weight, centres)
     share = soft_assignment(x, weight, bias)
-    return product(share, x.mT) - share.sum(dim=-1, keepdim=True) * centres
+    return matmul_no_autocast(share, x.mT) - share.sum(dim=-1, keepdim=True) * centres
 
 
 @full_precision
@@ -92,7 +91,11 @@ def fisher_vector(x: Tensor, means: Tensor, log_scales: Tensor, weight: Tensor, 
     # The sums Σγ(x−μ)² are expanded around the mean of all components, so that a common offset costs no digits.
     origin = means.mean(dim=0)
     x, means = x - origin[:, None], means - origin
-    mass, first, second = share.sum(dim=-1, keepdim=True), product(share, x.mT), product(share, (x * x).mT)
+    mass, first, second = (
+        share.sum(dim=-1, keepdim=True),
+        matmul_no_autocast(share, x.mT),
+        matmul_no_autocast(share, (x * x).mT),
+    )
     precision = torch.exp(-log_scales)
     order1 = (first - mass * means) * precision
     order2 = ((second - 2 * means * first + mass * means**2) * precision**2 - mass) / math.sqrt(2)

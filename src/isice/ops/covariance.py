@@ -7,9 +7,19 @@ from torch import Tensor
 
 from .._checks import check_floating, is_half
 from . import _dispatch
-from ._features import flat_features
 from ._fused import FusedCovariance
-from ._precision import full_precision, product
+from ._numerics import full_precision, matmul_no_tf32
+
+
+def flat_features(who: str, x: Tensor) -> Tensor:
+    """Feature maps (..., C, H, W) or feature sets (B, C, N), (C, N) as (..., C, N); anything else is an error."""
+    sizes = x.shape[-3:] if x.ndim > 3 else x.shape[-2:]
+    if x.ndim < 2 or 0 in sizes:
+        raise ValueError(
+            f"{who}: expected features (B, C, H, W) or (B, C, N) with at least one channel and position, "
+            f"got {tuple(x.shape)}."
+        )
+    return x.flatten(-2) if x.ndim > 3 else x
 
 
 def covariance_reference(x: Tensor) -> Tensor:
@@ -23,7 +33,7 @@ def differentiable_vjp(x: Tensor, grad: Tensor) -> Tensor:
     with torch.autocast(x.device.type, enabled=False):
         features = x.float() if is_half(x.dtype) else x
         centred = features - features.mean(dim=-1, keepdim=True)
-        return (product(grad + grad.mT, centred) / x.shape[-1]).to(x.dtype)
+        return (matmul_no_tf32(grad + grad.mT, centred) / x.shape[-1]).to(x.dtype)
 
 
 class _Covariance(torch.autograd.Function):
@@ -33,7 +43,7 @@ class _Covariance(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
         centred = x - x.mean(dim=-1, keepdim=True)
-        return product(centred, centred.mT) / x.shape[-1]
+        return matmul_no_tf32(centred, centred.mT) / x.shape[-1]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_number, check_square
-from ._precision import full_precision
+from ._numerics import full_precision
 
 
 @full_precision

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from .._checks import check_int, check_square
-from ._precision import full_precision
-from ._trace import NO_VARIANCE
+from ._linalg import NO_VARIANCE
+from ._numerics import full_precision
 from .newton_schulz import factor_product, factor_product_derivative
 
 

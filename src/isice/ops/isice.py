@@ -17,10 +17,16 @@ from .._checks import check_choice, check_int, check_number, check_symmetric
 from ._autograd import first_derivative_only
 from ._dispatch import Backend, use_kernels
 from ._fused import FusedISICE
-from ._precision import full_precision
-from ._sparse_step import sparse_step, sparse_step_vjp
-from ._symmetric import plus_transpose, symmetric
-from ._trace import add_diagonal_, inner, normalize_trace, normalize_trace_vjp, trace_scale
+from ._linalg import (
+    add_diagonal_,
+    inner,
+    normalize_trace,
+    normalize_trace_vjp,
+    plus_transpose,
+    symmetric,
+    trace_scale,
+)
+from ._numerics import full_precision
 from .newton_schulz import newton_schulz_reference, newton_schulz_value, newton_schulz_vjp
 from .vectorize import unvectorize, vectorize
 
@@ -87,6 +93,45 @@ def isice_reference(
         s = 0.5 * ((plus - minus) + (plus - minus).mT)
     total = s.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     return s if normalize == "none" else s / total ** OUTPUT_POWER[normalize]
+
+
+def update(s: Tensor, gradient: Tensor, rate: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
+    """The new S⁺ and S⁻ for G = ∇₁ − Σ', the rate ηβ and λ."""
+    plus = torch.relu(s) - rate * lam
+    minus = plus - s  # relu(−s) = relu(s) − s
+    return plus.addcmul_(rate, gradient).relu_(), minus.addcmul_(rate, gradient, value=-1).relu_()
+
+
+def sparse_step(s: Tensor, nabla: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor) -> Tensor:
+    """The next S, for matrices (B, D, D) and per-image values (B, 1, 1)."""
+    plus, minus = update(s, nabla - sigma, rate, lam)
+    return plus.sub_(minus)
+
+
+def sparse_step_vjp(
+    s: Tensor, nabla: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor, grad: Tensor, learned: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Cotangents of S, G, ηβ and λ for the cotangent ``grad`` of the next S; zeros for ηβ and λ unless ``learned``."""
+    gradient = nabla - sigma
+    plus, minus = update(s, gradient, rate, lam)
+    d_plus, d_minus = _where_positive(grad, plus), _where_positive(grad, minus)
+    d_s = _where_positive(d_plus, s).add_(_where_positive(d_minus, -s))
+    d_rate = d_lam = torch.zeros_like(rate)
+    if learned:
+        difference = (d_minus - d_plus).sum(dim=(-2, -1), keepdim=True)
+        d_rate, d_lam = inner(d_plus + d_minus, gradient) + lam * difference, rate * difference
+    return d_s, d_plus.add_(d_minus).mul_(rate), d_rate, d_lam
+
+
+def _where_positive(value: Tensor, condition: Tensor) -> Tensor:
+    """``value`` where ``condition`` > 0, else 0: the backward of ReLU, several times faster on a CPU than a mask.
+
+    torch.compile would make it a mask, and keep that from the forward pass: on a CPU to store one takes longer than
+    a product. So it gets numbers there, which do the same to finite ones.
+    """
+    if value.device.type == "cpu" and torch.compiler.is_compiling():
+        return value * condition.relu().sign()
+    return torch.ops.aten.threshold_backward(value, condition, 0)
 
 
 def _output(s: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from .._checks import check_symmetric
-from ._precision import full_precision
-from ._sparse_step import update
-from ._trace import add_diagonal, normalize_trace
-from .isice import OUTPUT_POWER, Normalize, decay, isice_options
+from ._linalg import add_diagonal, normalize_trace
+from ._numerics import full_precision
+from .isice import OUTPUT_POWER, Normalize, decay, isice_options, update
 from .newton_schulz import newton_schulz_inverse
 
 

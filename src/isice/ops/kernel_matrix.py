@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from ._features import flat_features
-from ._precision import full_precision
-from .product import product
+from ._numerics import full_precision, matmul_no_autocast
+from .covariance import flat_features
 
 
 @full_precision
@@ -26,7 +25,7 @@ def squared_distances(x: Tensor) -> Tensor:
     x = flat_features("squared_distances", x)
     # Distances ignore what the channels share; removing it first keeps the digits of ‖f‖² − 2f·g + ‖g‖².
     x = x - x.mean(dim=-2, keepdim=True)
-    gram = product(x, x.mT) / x.shape[-1]
+    gram = matmul_no_autocast(x, x.mT) / x.shape[-1]
     norms = gram.diagonal(dim1=-2, dim2=-1)
     off_diagonal = 1 - torch.eye(gram.shape[-1], dtype=x.dtype, device=x.device)
     return (norms[..., :, None] + norms[..., None, :] - 2 * gram).clamp_min(0) * off_diagonal

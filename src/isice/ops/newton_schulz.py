@@ -17,9 +17,8 @@ from torch import Tensor
 from .._checks import check_int, check_symmetric
 from ._dispatch import Backend, use_kernels
 from ._fused import FusedNewtonSchulz
-from ._precision import full_precision
-from ._symmetric import plus_transpose, symmetric
-from ._trace import add_diagonal_, normalize_trace
+from ._linalg import add_diagonal_, normalize_trace, plus_transpose, symmetric
+from ._numerics import full_precision
 from .vectorize import unvectorize, vectorize
 
 Kind = Literal["sqrt", "inverse_sqrt", "inverse"]

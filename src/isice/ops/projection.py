@@ -4,8 +4,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .._checks import check_int, check_square
-from ._precision import full_precision
-from .product import product
+from ._numerics import full_precision, matmul_no_autocast
 from .signed_sqrt import l2_normalize
 
 
@@ -36,8 +35,8 @@ def rank_one_update(x: Tensor, start: Tensor, n_iter: int = 2, strength: float =
     unit = l2_normalize(x.flatten(1)).unflatten(1, x.shape[1:])
     v = l2_normalize(start.to(x.dtype)).expand(x.shape[:-1]).unsqueeze(-1)  # (B, C, 1)
     for _ in range(n_iter):
-        v = l2_normalize(product(unit, product(unit.mT, v)), dim=-2)
-    return x - strength * product(v, product(v.mT, x))
+        v = l2_normalize(matmul_no_autocast(unit, matmul_no_autocast(unit.mT, v)), dim=-2)
+    return x - strength * matmul_no_autocast(v, matmul_no_autocast(v.mT, x))
 
 
 @full_precision
@@ -61,7 +60,7 @@ def low_rank_scores(x: Tensor, factors: Tensor) -> Tensor:
         raise ValueError(
             f"low_rank_scores: expected factors (K, R, {x.shape[1]}) with R even, got {tuple(factors.shape)}."
         )
-    energy = product(factors.to(x.dtype).flatten(0, 1), x).square().sum(dim=-1)
+    energy = matmul_no_autocast(factors.to(x.dtype).flatten(0, 1), x).square().sum(dim=-1)
     positive, negative = energy.unflatten(-1, (factors.shape[0], 2, -1)).sum(dim=-1).unbind(-1)
     return positive - negative
 
@@ -95,11 +94,11 @@ def kronecker_projection(x: Tensor, left: Tensor, right: Tensor, blocks: int) ->
             f"got {tuple(left.shape)} and {tuple(right.shape)}."
         )
     padded = pad(x, (0, 0, 0, width * blocks - x.shape[1]))
-    a_x = product(left.to(x.dtype), padded.unflatten(1, (blocks, width)).flatten(0, 1))  # (B·r, a/r, N)
-    b_x = product(right.to(x.dtype), padded.unflatten(1, (width, blocks)).flatten(2))  # (B, b/r, r·N)
+    a_x = matmul_no_autocast(left.to(x.dtype), padded.unflatten(1, (blocks, width)).flatten(0, 1))  # (B·r, a/r, N)
+    b_x = matmul_no_autocast(right.to(x.dtype), padded.unflatten(1, (width, blocks)).flatten(2))  # (B, b/r, r·N)
     a_x = a_x.reshape(x.shape[0], left.shape[0] * blocks, x.shape[-1])
     b_x = b_x.reshape(x.shape[0], right.shape[0] * blocks, x.shape[-1])
-    return (product(a_x, b_x.mT) / x.shape[-1]).flatten(1)
+    return (matmul_no_autocast(a_x, b_x.mT) / x.shape[-1]).flatten(1)
 
 
 @full_precision
@@ -122,7 +121,7 @@ def two_sided_projection(matrix: Tensor, left: Tensor, right: Tensor) -> Tensor:
             f"two_sided_projection: expected projections with {matrix.shape[-1]} columns, "
             f"got {tuple(left.shape)} and {tuple(right.shape)}."
         )
-    return product(product(left.to(matrix.dtype), matrix), right.to(matrix.dtype).mT).flatten(-2)
+    return matmul_no_autocast(matmul_no_autocast(left.to(matrix.dtype), matrix), right.to(matrix.dtype).mT).flatten(-2)
 
 
 def _check_features(who: str, x: Tensor) -> None:

@@ -4,9 +4,8 @@ import torch
 from torch import Tensor
 
 from .._checks import check_square
-from ._features import flat_features
-from ._precision import full_precision
-from .product import product
+from ._numerics import full_precision, matmul_no_autocast
+from .covariance import flat_features
 
 
 @full_precision
@@ -25,7 +24,7 @@ def second_moment(x: Tensor) -> Tensor:
                 [2.0000, 2.0000]])
     """
     x = flat_features("second_moment", x)
-    return product(x, x.mT) / x.shape[-1]
+    return matmul_no_autocast(x, x.mT) / x.shape[-1]
 
 
 @full_precision
@@ -46,4 +45,4 @@ def quadratic_forms(matrix: Tensor, weight: Tensor) -> Tensor:
     check_square("quadratic_forms", matrix)
     if weight.ndim != 2 or weight.shape[0] != matrix.shape[-1]:
         raise ValueError(f"quadratic_forms: expected weight ({matrix.shape[-1]}, K), got {tuple(weight.shape)}.")
-    return torch.sum(product(matrix, weight) * weight, dim=-2)
+    return torch.sum(matmul_no_autocast(matrix, weight) * weight, dim=-2)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_number
-from ._precision import full_precision
+from ._numerics import full_precision
 
 
 def signed_sqrt_reference(x: Tensor, eps: float = 1e-5) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_int
-from ._precision import full_precision
+from ._numerics import full_precision
 
 # Elements per image of the largest intermediate. More gives larger transforms and more memory, not another result.
 _STEP_ELEMENTS = 2**19

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from .._checks import check_number, check_symmetric
 from ._autograd import first_derivative_only
-from ._precision import full_precision
-from ._trace import NO_VARIANCE
+from ._linalg import NO_VARIANCE
+from ._numerics import full_precision
 
 
 def _floored_eigh(cov: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from .._checks import check_choice, check_number
-from ..ops._trace import add_diagonal
+from ..ops._linalg import add_diagonal
 from ..ops.spectral import matrix_log, matrix_power
 from ._base import SPDPooling
 from ._registry import register_pooling

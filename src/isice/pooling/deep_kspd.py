@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .._checks import check_number
-from ..ops._trace import add_diagonal
+from ..ops._linalg import add_diagonal
 from ..ops.kernel_matrix import gaussian_kernel_matrix, squared_distances
 from ..ops.spectral import matrix_log
 from ..ops.vectorize import vectorize

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from .._checks import check_int
-from ..ops.product import product
+from ..ops._numerics import matmul_no_autocast
 from ..ops.projection import low_rank_scores
 from ..ops.signed_sqrt import signed_sqrt
 from ._base import Pooling
@@ -65,6 +65,6 @@ class LowRankBilinear(Pooling):
         self.projection.copy_(torch.linalg.svd(centred, full_matrices=False).Vh[: self.n_components])
 
     def pool(self, x: Tensor) -> Tensor:
-        x = product(self.projection.to(x.dtype), x.flatten(2))
+        x = matmul_no_autocast(self.projection.to(x.dtype), x.flatten(2))
         scores = low_rank_scores(signed_sqrt(x) if self.power_norm else x, self.factors)
         return (scores / x.shape[-1] if self.average else scores) + self.bias

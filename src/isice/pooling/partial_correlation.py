@@ -5,7 +5,8 @@ from typing import Literal
 from torch import Tensor
 
 from .._checks import check_choice, check_int, check_number
-from ..ops.correlation import partial_correlation, regularized_precision
+from ..ops.correlation import partial_correlation
+from ..ops.regularized_precision import regularized_precision
 from ._base import SPDPooling
 from ._registry import register_pooling
 

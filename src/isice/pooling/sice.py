@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from .._checks import check_choice, check_int, check_number
-from ..ops._glasso_op import graphical_lasso_op
 from ..ops.correlation import correlation, partial_correlation
+from ..ops.graphical_lasso.autograd import graphical_lasso_op
 from ._base import SPDPooling
 from ._registry import register_pooling
 

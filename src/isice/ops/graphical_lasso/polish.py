@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from ._glasso_admm import Solution
-from ._glasso_certificate import duality_gap, in_parts, inverse_where_positive, log_determinant
+from .admm import Solution
+from .certificate import duality_gap, in_parts, inverse_where_positive, log_determinant
 
 
 def solve_on_support(

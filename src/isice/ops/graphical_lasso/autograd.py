@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._glasso_newton import solve_on_support
-from ._glasso_solver import SINGLE_PRECISION_LIMIT, solve_by_blocks
+from .polish import solve_on_support
+from .solver import SINGLE_PRECISION_LIMIT, solve_by_blocks
 
 
 class NotConvergedWarning(RuntimeWarning):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from isice.ops import _precision
+from isice.ops import _numerics
 
 
 @pytest.mark.parametrize("mode", ["highest", "high"])
@@ -12,7 +12,7 @@ def test_an_exact_product_leaves_the_mode_as_it_was(mode):
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(mode)
     try:
-        found = _precision._exact_product(a, b)
+        found = _numerics._exact_product(a, b)
         assert torch.get_float32_matmul_precision() == mode
     finally:
         torch.set_float32_matmul_precision(before)
@@ -23,10 +23,10 @@ def test_the_mode_during_an_exact_product(monkeypatch):
     chosen = []
     monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
-    _precision._exact_product(torch.ones(1, 2, 2), torch.ones(1, 2, 2))
+    _numerics._exact_product(torch.ones(1, 2, 2), torch.ones(1, 2, 2))
     assert chosen == ["highest", "high"]
 
 
 def test_the_fake_product_has_the_right_shape():
     with torch._subclasses.FakeTensorMode():
-        assert _precision._exact_product(torch.empty(2, 3, 4), torch.empty(2, 4, 5)).shape == (2, 3, 5)
+        assert _numerics._exact_product(torch.empty(2, 3, 4), torch.empty(2, 4, 5)).shape == (2, 3, 5)

@@ -5,11 +5,11 @@ import itertools
 import torch
 from torch import Tensor
 
-from ._glasso_admm import Solution, admm
-from ._glasso_certificate import duality_gap, duality_gap_and_inverse, in_parts, inverse_where_positive
-from ._glasso_newton import polish
-from ._glasso_screening import blocks_by_size, component_labels
-from ._glasso_start import Start, cold_start, warm_start
+from .admm import Solution, admm
+from .certificate import duality_gap, duality_gap_and_inverse, in_parts, inverse_where_positive
+from .polish import polish
+from .screening import blocks_by_size, component_labels
+from .start import Start, cold_start, warm_start
 
 POLISH_BELOW = 1e-9  # relative gaps below which Newton on the support is quicker than more ADMM
 SINGLE_PRECISION_LIMIT = 1e-5  # relative gaps that float32 iterates cannot certify

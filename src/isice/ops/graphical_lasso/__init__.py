@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .._checks import check_choice, check_int, check_number, check_square, is_half
-from ._glasso_op import NotConvergedWarning, graphical_lasso_op
+from ..._checks import check_choice, check_int, check_number, check_square, is_half
+from .autograd import NotConvergedWarning, graphical_lasso_op
 
 __all__ = [
     "GraphicalLassoResult",

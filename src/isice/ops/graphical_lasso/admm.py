@@ -11,10 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ._glasso_certificate import duality_gap, estimated_gap, in_parts, rough_gap
-from ._glasso_prox import half_prox_by_eigh, half_prox_by_newton_schulz
-from ._glasso_riccati import newton_step_, probes
-from ._glasso_start import Start, norm
+from .certificate import duality_gap, estimated_gap, in_parts, rough_gap
+from .start import Start, norm
+from .theta_step import half_prox_by_eigh, half_prox_by_newton_schulz, newton_step_, probes
 
 RELAXATION = 1.6
 SETTLE = 100

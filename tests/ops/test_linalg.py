@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from isice.ops._symmetric import plus_transpose, symmetric
+from isice.ops._linalg import plus_transpose, symmetric
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 5), (1, 7, 7), (4, 1, 1), (2, 64, 64), (0, 3, 3)])

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ._glasso_certificate import cholesky, inverse_where_positive
-from ._glasso_prox import half_prox_by_newton_schulz
+from .certificate import cholesky, inverse_where_positive
+from .theta_step import half_prox_by_newton_schulz
 
 
 class Start(NamedTuple):
