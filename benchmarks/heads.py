@@ -1,4 +1,4 @@
-"""Times every registered pooling head, forward and backward, and the memory it needs.
+"""Measure time and memory of every registered pooling, forward and backward.
 
 Usage: python benchmarks/heads.py [--only isice gap …] [--batch 32] [--channels 256] [--device cpu] [--out FILE]
 """
@@ -77,16 +77,6 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def markdown(rows: list[dict[str, Any]]) -> str:
-    """The rows as a Markdown table, fastest first."""
-    lines = ["| head | features | forward ms | fwd+bwd ms | kept MiB | peak MiB |", "|---|--:|--:|--:|--:|--:|"]
-    for row in sorted(rows, key=lambda row: row["forward_backward_ms"]):
-        peak = "—" if row["peak_mib"] is None else f"{row['peak_mib']:.0f}"
-        times = f"{row['forward_ms']:.2f} | {row['forward_backward_ms']:.2f}"
-        lines.append(f"| `{row['name']}` | {row['out_features']} | {times} | {row['kept_mib']:.0f} | {peak} |")
-    return "\n".join(lines)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=list_poolings(), default=list_poolings())
@@ -101,9 +91,11 @@ def main() -> int:
     rows = []
     for name in args.only:
         rows.append(measure(name, args))
-        print(f"{name}: {rows[-1]['forward_backward_ms']:.2f} ms", flush=True)
-    print(markdown(rows))
-    title = f"pooling heads, B = {args.batch}, C = {args.channels}, {args.side}×{args.side}, float32"
+        row = rows[-1]
+        print(
+            f"{name}: forward {row['forward_ms']:.2f} ms, with backward {row['forward_backward_ms']:.2f} ms", flush=True
+        )
+    title = f"pooling layers, B = {args.batch}, C = {args.channels}, {args.side}×{args.side}, float32"
     options = ("device", "batch", "channels", "side", "repeats", "seed")
     command = " ".join(["python benchmarks/heads.py", *(f"--{key} {getattr(args, key)}" for key in options)])
     out = args.out or RESULTS / f"heads_{torch.device(args.device).type}.json"

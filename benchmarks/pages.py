@@ -1,26 +1,52 @@
-"""Pages whose tables are written from records, between the markers ``<!-- name -->`` and ``<!-- /name -->``."""
+"""Write tables from records into pages, between ``<!-- name -->`` and ``<!-- /name -->``."""
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+MISSING = "—"
+
+
+def read_results(name: str) -> dict[str, Any]:
+    """Return a record of ``benchmarks/results``; without the file, a record without rows."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"rows": []}
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table whose columns are right-aligned except the first.
+
+    Example:
+        >>> print(table(["D", "ms"], [("32", "0.5")]))
+        | D | ms |
+        | --- | ---: |
+        | 32 | 0.5 |
+    """
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    lines = [header, rule, *(list(rows) or [[MISSING] * len(header)])]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def filled(text: str, tables: Mapping[str, str]) -> str:
-    """The text with each table in its place.
+    """Return the text with each table between its markers.
 
     Example:
         >>> filled("<!-- a -->\\nold\\n<!-- /a -->", {"a": "new"})
         '<!-- a -->\\nnew\\n<!-- /a -->'
     """
-    for name, table in tables.items():
+    for name, content in tables.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         if not pattern.search(text):
             raise ValueError(f"pages: expected the markers <!-- {name} --> and <!-- /{name} -->, got none; add them.")
-        text = pattern.sub(lambda match, table=table: f"{match[1]}{table}\n{match[2]}", text)
+        text = pattern.sub(lambda match, content=content: f"{match[1]}{content}\n{match[2]}", text)
     return text
 
 
 def fill(page: Path, tables: Mapping[str, str]) -> None:
-    """Writes the tables of a page anew."""
+    """Update the tables of a page in place."""
     page.write_text(filled(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
     print(f"wrote {page.name}")

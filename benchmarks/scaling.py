@@ -1,9 +1,8 @@
-"""What training costs and how it grows with the number of processes: figures, and from them the tables of a document.
+"""Measure what training costs and how it scales with processes; docs/build.py makes the tables.
 
-Usage: python benchmarks/scaling.py --bytes       parameters and bytes exchanged per step, counted
-       python benchmarks/scaling.py --processes   one against two gloo processes on this CPU, measured
-       python benchmarks/scaling.py --gpu         training steps on a GPU, measured (one to two minutes)
-       python benchmarks/scaling.py --table       writes the tables of docs/scaling.md from the records
+Usage: python benchmarks/scaling.py --bytes       count parameters and bytes exchanged per step
+       python benchmarks/scaling.py --processes   time one against two gloo processes on this CPU
+       python benchmarks/scaling.py --gpu         time training steps on a GPU (one to two minutes)
 """
 
 import argparse
@@ -24,21 +23,19 @@ from torch.nn.functional import cross_entropy
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.measure import RESULTS, write_results
-from benchmarks.scaling_tables import write_document
 from isice.models import PAPER_BACKBONES, create_model
 from isice.pooling import create_pooling, list_poolings, pooling_class
 
 CHANNELS = 256
 CLASSES = {"CUB-200": 200, "ImageNet-1k": 1000, "iNaturalist": 5089}
-# Image size and classes belong together, so that the classifier that is timed is the one of the data.
+# Image size and number of classes of each data set, so that the right classifier is timed.
 GPU_DATA = {"ImageNet-1k": (224, 1000), "iNaturalist": (299, 5089), "CUB-200": (448, 200)}
-GPU_BACKBONES, GPU_HEADS = ("resnet50", "vgg16"), ("gap", "isqrt_cov", "isice")
-# Timed steps of a case: one alone is no median, however little time is left after the preparations.
+# Timed steps of a case: at least enough for a median, even if setting up took the time.
 FEWEST_STEPS, MOST_STEPS = 5, 20
 
 
 def count_bytes() -> list[dict[str, Any]]:
-    """Parameters of every paper backbone with its reduction, and of every head with its classifier."""
+    """Count the parameters of the paper's backbones with reduction and of every pooling with classifier."""
     rows: list[dict[str, Any]] = []
     for name in PAPER_BACKBONES:
         model = create_model(name, pooling="gap", num_classes=0, reduce=CHANNELS)
@@ -50,16 +47,16 @@ def count_bytes() -> list[dict[str, Any]]:
 
 
 def head_parameters(name: str, classes: int) -> int:
-    """Parameters of a head with its linear classifier; a head that gives logits has none of its own."""
+    """Count the parameters of a pooling with its linear classifier, if it needs one."""
     pooling = create_pooling(name, CHANNELS, num_classes=classes)
     own = sum(p.numel() for p in pooling.parameters())
     return own if pooling_class(name).needs_num_classes else own + (pooling.out_features + 1) * classes
 
 
 def measure_processes(repeats: int) -> list[dict[str, Any]]:
-    """The same small run with one and with two processes of one thread each, alternating.
+    """Time the same small run with one and with two processes of one thread each, alternating.
 
-    Speed by the clock depends on what else the machine does; CPU time per image tells what the second process costs.
+    Wall-clock speed depends on other load; CPU time per image shows the overhead of the second process.
     """
     rows = []
     for batch in (64, 512):
@@ -81,7 +78,7 @@ def measure_processes(repeats: int) -> list[dict[str, Any]]:
 
 
 def _run_processes(processes: int, batch: int) -> dict[str, float]:
-    """Speed of the best epoch of a run in ``processes`` processes, and the CPU time of all of them per image."""
+    """Return the speed of the fastest epoch and the CPU time per image over all processes."""
     with tempfile.TemporaryDirectory() as folder:
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
         command = [sys.executable, *launcher, __file__, "--worker", folder, "--batch", str(batch)]
@@ -95,7 +92,7 @@ def _run_processes(processes: int, batch: int) -> dict[str, float]:
 
 
 def work(folder: str, batch: int) -> None:
-    """One process of :func:`measure_processes`: a run to warm up, then one whose CPU time is noted."""
+    """Run one process of :func:`measure_processes`: a warm-up run, then a timed one."""
     from isice.config import override
     from isice.experiments.loader import load_recipe
     from isice.train import train_run
@@ -109,9 +106,9 @@ def work(folder: str, batch: int) -> None:
 
 
 def measure_gpu(device: torch.device, args: argparse.Namespace, save: Callable[[list[dict[str, Any]]], None]) -> None:
-    """Speed and peak memory of training steps, each case about its share of the time there is; saved after each."""
+    """Time training steps, sharing ``args.seconds`` among the cases; save the rows after each case."""
     torch.backends.cudnn.benchmark = True  # as in training
-    cases = [(b, h, d) for d in GPU_DATA for b in GPU_BACKBONES for h in GPU_HEADS]
+    cases = [(b, p, d) for d in args.data for b in args.backbones for p in args.poolings]
     end, rows = time.perf_counter() + args.seconds, []
     for index, (backbone, head, data) in enumerate(cases):
         share = min((end - time.perf_counter()) / (len(cases) - index), 10.0)
@@ -128,7 +125,7 @@ def measure_gpu(device: torch.device, args: argparse.Namespace, save: Callable[[
 def time_steps(
     backbone: str, head: str, size: int, classes: int, batch: int, device: torch.device, seconds: float
 ) -> dict[str, Any]:
-    """The median step of AdamW training in bfloat16 on random images, for about ``seconds`` with the preparations."""
+    """Return the median AdamW step in bfloat16 on random images, within about ``seconds`` including set-up."""
     start = time.perf_counter()
     cuda = device.type == "cuda"
     if cuda:
@@ -172,14 +169,19 @@ def time_steps(
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
-    for name in ("bytes", "processes", "gpu", "table"):
+    for name in ("bytes", "processes", "gpu"):
         what.add_argument(f"--{name}", action="store_true")
     what.add_argument("--worker", metavar="FOLDER", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help="the record to write")
+    parser.add_argument("--out", type=Path, help="record to write")
     parser.add_argument("--batch", type=int, default=64, help="images per step and GPU")
-    parser.add_argument("--seconds", type=float, default=55.0, help="time for all GPU cases together")
+    parser.add_argument("--seconds", type=float, default=55.0, help="time for all cases of --gpu together")
     parser.add_argument("--repeats", type=int, default=2, help="runs per number of processes")
-    parser.add_argument("--device", default="cuda", help="where --gpu measures")
+    parser.add_argument("--device", default="cuda", help="device of --gpu")
+    parser.add_argument(
+        "--data", nargs="+", choices=list(GPU_DATA), default=list(GPU_DATA), help="image sizes of --gpu"
+    )
+    parser.add_argument("--backbones", nargs="+", default=["resnet50", "vgg16"], help="backbones of --gpu")
+    parser.add_argument("--poolings", nargs="+", default=["gap", "isqrt_cov", "isice"], help="poolings of --gpu")
     return parser.parse_args()
 
 
@@ -187,8 +189,6 @@ def main() -> None:
     args = parse()
     if args.worker:
         work(args.worker, args.batch)
-    elif args.table:
-        write_document()
     else:
         torch.manual_seed(0)
         name = next(name for name in ("bytes", "processes", "gpu") if getattr(args, name))

@@ -1,49 +1,50 @@
-"""Writes docs/benchmarks.md, the tables of the measured costs, from the records in benchmarks/results/.
+"""docs/benchmarks.md: what each pooling costs, from the records of benchmarks/heads.py."""
 
-Usage: python docs/generate_benchmarks.py
-"""
-
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.heads import markdown
+from benchmarks.pages import MISSING, ROOT, read_results
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
 RECORDS = ("heads_cuda", "heads_cpu")
 
-HEADER = """# What the heads cost
+HEADER = """# What each pooling costs
 
-Generated from the records in `benchmarks/results/` by `python docs/generate_benchmarks.py`; do not edit.
+Generated from `benchmarks/results/` by `python docs/build.py benchmarks`; do not edit.
 
-Time of forward alone and of forward and backward, memory that autograd keeps for backward, and peak memory beyond input
-and weights (GPU only). Median of the repeats; default options of each head; synthetic ReLU-like maps. A CPU that others
-use at the same time gives ratios, not times. On the GPU, times below some 8 ms are mostly those of launching, and
-differ between machines by up to 1.7 times. Whole training steps, other sizes, precision modes, accuracy on a GPU and
-what limits it: [gpu.md](gpu.md).
+| column | meaning |
+|---|---|
+| forward, fwd+bwd | median time of the layer, without and with the backward pass |
+| saved MiB | memory that autograd saves for the backward pass |
+| peak MiB | peak memory beyond input and weights (GPU only) |
+
+Layers run at their default options on random ReLU features. GPU times under about 8 ms are mostly
+launch overhead and vary between machines. On a shared CPU, compare ratios rather than times.
+`python benchmarks/heads.py` measures your machine. Whole training steps, precision modes and
+accuracy on a GPU: [gpu.md](gpu.md).
 """
 
 
-def section(name: str) -> str:
-    """One record as a section: what, where, with which code and command, and its table."""
-    record: dict[str, Any] = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+def pages() -> dict[Path, str]:
+    """Return the page; a record that does not exist is left out."""
+    records = [record for record in map(read_results, RECORDS) if record["rows"]]
+    return {PAGE: "\n".join([HEADER, *map(section, records)])}
+
+
+def section(record: dict[str, Any]) -> str:
+    """Return one record as a section: hardware, table, command."""
     hardware, versions = record["hardware"], record["versions"]
     place = hardware.get("gpu") or f"{hardware['cpu']}, {hardware['threads']} threads"
-    facts = (
-        f"{place}; torch {versions['torch']}; commit {record['commit']}; seed {record['seed']}; `{record['command']}`"
-    )
-    return f"## {record['title']}, {place}\n\n{markdown(record['rows'])}\n\n{facts}\n"
+    facts = f"{place}; torch {versions['torch']}; commit {record['commit']}; seed {record['seed']}"
+    title = record["title"].partition(", ")[2]
+    return f"## {place}: {title}\n\n{costs(record['rows'])}\n\n{facts}; `{record['command']}`\n"
 
 
-def page() -> str:
-    """The whole page; a record that does not exist is left out."""
-    found = [name for name in RECORDS if (ROOT / "benchmarks" / "results" / f"{name}.json").exists()]
-    return "\n".join([HEADER, *map(section, found)])
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)}")
+def costs(rows: list[dict[str, Any]]) -> str:
+    """Return the rows as a Markdown table, fastest first."""
+    lines = ["| pooling | features | forward ms | fwd+bwd ms | saved MiB | peak MiB |", "|---|--:|--:|--:|--:|--:|"]
+    for row in sorted(rows, key=lambda row: row["forward_backward_ms"]):
+        peak = MISSING if row["peak_mib"] is None else f"{row['peak_mib']:.0f}"
+        times = f"{row['forward_ms']:.2f} | {row['forward_backward_ms']:.2f}"
+        lines.append(f"| `{row['name']}` | {row['out_features']:,} | {times} | {row['kept_mib']:.0f} | {peak} |")
+    return "\n".join(lines)

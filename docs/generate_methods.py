@@ -1,7 +1,4 @@
-"""Writes docs/methods.md, the list of all pooling heads, from the registry.
-
-Usage: python docs/generate_methods.py
-"""
+"""docs/methods.md: every pooling of the registry, with its source, output size and options."""
 
 import inspect
 import pydoc
@@ -14,27 +11,34 @@ from isice.pooling import Pooling, create_pooling, list_poolings, pooling_class
 PAGE = Path(__file__).resolve().parent / "methods.md"
 CHANNELS, CLASSES = 256, 1000
 
-HEADER = f"""# Pooling heads
+HEADER = f"""# Methods
 
-Generated from the registry by `python docs/generate_methods.py`; do not edit.
+Generated from the registry by `python docs/build.py methods`; do not edit.
 
-Every head maps features (B, C, H, W) to (B, out_features) and is made by
-`create_pooling("name(option=value)", in_channels=C)`. Sizes below are for C = {CHANNELS} and the default options;
-a head that is itself the classifier returns one logit per class ({CLASSES} here).
+A pooling maps a feature map (B, C, H, W) to vectors (B, out_features):
 
-*Verified*: the definition was checked against the authors' or another public implementation. *Reconstructed*: a part of
-it could not be read anywhere, or differs on purpose; what was assumed is said. Neither is a claim that published
-accuracies were reproduced.
+```text
+isice.create_pooling("isqrt_cov(n_iter=5)", in_channels=256)         # the layer alone
+isice.attach(timm_model, pooling="isqrt_cov", reduce=256)            # in a timm model
+isice train --pooling "isice(sparsity=0.001)" …                      # on the command line
+```
+
+Output sizes are for C = {CHANNELS} and default options. Two words tell how well a definition is known:
+
+- **verified**: checked against the authors' or another public implementation;
+- **reconstructed**: part of the definition is not public, or differs on purpose; the assumptions are listed.
+
+Neither says that published accuracies were reproduced. What each pooling costs: [benchmarks.md](benchmarks.md).
 """
 
 
 def describe(name: str) -> str:
-    """The section of one head: what it computes, source, size, options."""
+    """Return the section of one pooling: what it computes, source, size, options."""
     cls = pooling_class(name)
     summary, _ = sections(cls)
     lines = [f"## {name}", "", f"`isice.pooling.{name}.{cls.__name__}`", "", summary.strip(), ""]
     lines += [f"- Source: {cls.reference}"]
-    lines += [f"- Fidelity: {cls.fidelity}" + (f"; assumed: {cls.assumed}" if cls.assumed else "")]
+    lines += [f"- Definition: {cls.fidelity}" + (f"; assumed: {cls.assumed}" if cls.assumed else "")]
     lines += [f"- Output: {size(name)}"]
     defaults = cls.option_defaults()
     if defaults:
@@ -43,19 +47,19 @@ def describe(name: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Docstring markup as Markdown: ``code`` and :role:`name` become `code` and `name`."""
+    """Convert docstring markup to Markdown: ``code`` and :role:`name` become `code` and `name`."""
     return re.sub(r":\w+:`[~.]?([^`]+)`", r"`\1`", text.replace("``", "`"))
 
 
 def sections(documented: Any) -> tuple[str, str]:
-    """The text of a Google docstring up to ``Args:``, and the arguments up to the next section."""
+    """Split a Google docstring into the text before ``Args:`` and the arguments."""
     text = inspect.cleandoc(documented.__doc__ or "")
     summary, _, arguments = re.split(r"\n(?:Returns|Raises|Example|Attributes):", text)[0].partition("Args:")
     return summary, inspect.cleandoc("\n" + arguments)
 
 
 def options(cls: type[Pooling]) -> list[str]:
-    """The options of a head as list items, described by it, by its parents or by the function it names."""
+    """Return the options as list items, documented by the class, its parents or the function it names."""
     items: dict[str, str] = {}
     for owner in cls.__mro__:
         described = [owner]
@@ -66,34 +70,25 @@ def options(cls: type[Pooling]) -> list[str]:
 
 
 def arguments(text: str) -> dict[str, str]:
-    """The names and descriptions in an ``Args:`` block; a description may run over several lines."""
+    """Parse an ``Args:`` block; a description may span several lines."""
     items = re.findall(r"^(\**\w+): (.*(?:\n +.*)*)", text, flags=re.MULTILINE)
     return {name: " ".join(description.split()) for name, description in items}
 
 
 def size(name: str) -> str:
-    """The output size in words."""
+    """Return the output size in words."""
     layer = _layer(name)
-    return f"logits of {CLASSES} classes" if layer.needs_num_classes else f"{layer.out_features:,} features"
+    return f"{CLASSES} logits" if layer.needs_num_classes else f"{layer.out_features:,} features"
 
 
 def _layer(name: str) -> Pooling:
     return create_pooling(name, CHANNELS, num_classes=CLASSES)
 
 
-def render() -> str:
-    """The whole page."""
-    table = ["| head | output | fidelity | source |", "|---|---|---|---|"]
+def pages() -> dict[Path, str]:
+    """Return the whole page."""
+    table = ["| pooling | output | definition | source |", "|---|---|---|---|"]
     for name in list_poolings():
         cls = pooling_class(name)
         table.append(f"| [{name}](#{name}) | {size(name)} | {cls.fidelity} | {cls.reference} |")
-    return "\n".join([HEADER, *table, "", *(describe(name) for name in list_poolings())])
-
-
-def main() -> None:
-    PAGE.write_text(render(), encoding="utf-8")
-    print(f"wrote docs/{PAGE.name}")
-
-
-if __name__ == "__main__":
-    main()
+    return {PAGE: "\n".join([HEADER, *table, "", *(describe(name) for name in list_poolings())])}

@@ -1,0 +1,102 @@
+"""Tables of the graphical lasso pages, from the records of benchmarks/graphical_lasso.py."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pages import MISSING, ROOT, filled, read_results
+
+GUIDE = ROOT / "docs" / "graphical_lasso.md"
+INTERNALS = ROOT / "docs" / "internals" / "graphical_lasso.md"
+TARGETS = (1e-4, 1e-7, None)
+SIZES = (32, 64, 128, 256)
+_PASSES = ("forward", "forward_backward")
+
+
+def pages() -> dict[Path, str]:
+    """Return the user's page and the internals page with their tables."""
+    cpu, gpu = _record("cpu"), _record("gpu")
+    measured = {
+        "environment": _environment(cpu),
+        "sklearn": _ratios(cpu, TARGETS),
+        "gglasso": _ratios(_record("gglasso"), TARGETS[:2]),
+        "layer": _layer(_record("layer")),
+        "gpu": _gpu(gpu),
+    }
+    return {
+        GUIDE: filled(GUIDE.read_text(encoding="utf-8"), {"times": _times(cpu, gpu)}),
+        INTERNALS: filled(INTERNALS.read_text(encoding="utf-8"), measured),
+    }
+
+
+def _record(name: str) -> dict[str, Any]:
+    return read_results(f"graphical_lasso_{name}")
+
+
+def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _environment(record: dict[str, Any]) -> str:
+    versions = record.get("versions", {})
+    named = ", ".join(f"{name} {versions[name]}" for name in ("torch", "scikit-learn") if name in versions)
+    return f"{record.get('hardware', MISSING)}; {named}; commit {record.get('commit') or MISSING}."
+
+
+def _times(cpu: dict[str, Any], gpu: dict[str, Any]) -> str:
+    """Milliseconds by D on rectified features at λ = 0.1, solved to 1e-4·D."""
+    one = {row["size"]: row for row in cpu["rows"] if _is_typical(row) and row["target"] == 1e-4}
+    typical = [row for row in gpu["rows"] if _is_typical(row) and row["matmul"] == "highest"]
+    many = {row["size"]: row for row in typical if row["batch"] == 128}
+    rows = []
+    for size in SIZES:
+        single = f"{one[size]['ours']['ms']:.1f}" if size in one else MISSING
+        batch = [f"{many[size][f'{name}_ms']:.0f}" if size in many else MISSING for name in _PASSES]
+        rows.append((str(size), single, *batch))
+    gpu_name = gpu.get("hardware", "GPU")
+    header = ["D", "CPU, one thread: ms per matrix", f"{gpu_name}: ms for 128 matrices", "with gradient"]
+    return _markdown(header, rows)
+
+
+def _is_typical(row: dict[str, Any]) -> bool:
+    return row["kind"] == "relu" and row["sparsity"] == 0.1
+
+
+def _ratios(record: dict[str, Any], targets: Sequence[float | None]) -> str:
+    """Speed relative to the peer: a row per kind and D, a column per λ, a number per target."""
+    found = {(row["kind"], row["size"], row["sparsity"], row["target"]): _ratio(row) for row in record["rows"]}
+    sparsities = sorted({key[2] for key in found}, reverse=True)
+    rows = []
+    for kind, size in dict.fromkeys(key[:2] for key in found):
+        cells = [" · ".join(found.get((kind, size, lam, target), MISSING) for target in targets) for lam in sparsities]
+        rows.append((kind, str(size), *cells))
+    return _markdown(["matrices", "D", *(f"λ = {lam}" for lam in sparsities)], rows)
+
+
+def _ratio(row: dict[str, Any]) -> str:
+    number = f"{row['ratio']:.1f}" if row["ratio"] < 10 else f"{row['ratio']:.0f}"
+    return number if row["theirs"]["reached"] else f"{number}*"
+
+
+def _layer(record: dict[str, Any]) -> str:
+    rows = []
+    for row in record["rows"]:
+        times = [
+            f"{row[name]['forward_ms']:.1f} + {row[name]['backward_ms']:.1f} ms" for name in ("cvxpylayers", "ours")
+        ]
+        rows.append((str(row["size"]), *times, f"{row['difference']:.0e}"))
+    return _markdown(["D", "cvxpylayers", "isice", "difference of the gradients"], rows)
+
+
+def _gpu(record: dict[str, Any]) -> str:
+    rows = []
+    for row in record["rows"]:
+        times = [f"{row[f'{name}_ms']:.0f} ms" for name in _PASSES]
+        floats = " / ".join(f"{row[f'{name}_floats']:.1f}" for name in _PASSES)
+        ratio = f"{row['throughput_ratio']:.0f}" if "throughput_ratio" in row else MISSING
+        cell = (row["matmul"], row["kind"], str(row["size"]), str(row["batch"]), str(row["sparsity"]))
+        rows.append((*cell, *times, floats, str(row["n_iter"]), ratio))
+    header = ["matmul precision", "matrices", "D", "batch", "λ", "forward", "with gradient", "D² floats", "iterations"]
+    table = _markdown([*header, "throughput, × scikit-learn"], rows)
+    return f"{record.get('hardware', MISSING)}, commit {record.get('commit') or MISSING}:\n\n{table}"
