@@ -13,8 +13,8 @@ import sklearn.datasets  # noqa: F401
 
 from isice.config import RunConfig, override
 from isice.train import checkpoint, train_run
-from isice.train.engine import Trainer
 from isice.train.launch import create_fabric
+from isice.train.trainer import Trainer
 
 from ._tiny import TINY
 

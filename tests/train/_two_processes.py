@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from isice.train import train_run
-from isice.train.engine import Trainer
+from isice.train.trainer import Trainer
 
 from ._tiny import TINY, build_linear
 

@@ -15,8 +15,8 @@ from isice.experiments.loader import load_experiment
 from isice.experiments.runner import run_experiment
 from isice.train import checkpoint, load_trained, train_run
 from isice.train.checkpoint import read_checkpoint
-from isice.train.engine import Trainer
-from isice.train.journal import read_metrics
+from isice.train.logger import read_metrics
+from isice.train.trainer import Trainer
 
 from ._killed import CONFIG, MOMENTS, WORKERS
 from ._tiny import TINY, build_linear, weights_of, without_times

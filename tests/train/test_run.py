@@ -9,7 +9,7 @@ import torch
 from isice.config import config_hash, load_config, override
 from isice.data import load_splits
 from isice.train import load_trained, train_run
-from isice.train.journal import read_metrics
+from isice.train.logger import read_metrics
 
 from ._tiny import TINY, Linear, build_linear, weights_of, without_times
 
@@ -145,7 +145,7 @@ def test_interrupted_run_says_so(tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("isice.train.engine.Trainer.fit", interrupt)
+    monkeypatch.setattr("isice.train.trainer.Trainer.fit", interrupt)
     with pytest.raises(KeyboardInterrupt):
         train_run(TINY, tmp_path)
     assert json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))["status"] == "interrupted"

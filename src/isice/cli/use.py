@@ -12,7 +12,7 @@ from rich.text import Text
 from ._app import Run, Settings, Which, app, console, facts_table, table, tell
 
 if TYPE_CHECKING:
-    from ..train.prediction import Prediction
+    from ..inference.predict import Prediction
 
 Flip = Annotated[bool, typer.Option("--flip", help="Average over each image and its mirror image.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -35,7 +35,7 @@ def eval_(
 
     - `isice eval RUN --split val --flip --set data.root=elsewhere --set device=cpu`
     """
-    from ..train.evaluation import evaluate_run
+    from ..inference.evaluate import evaluate_run
 
     evaluation = evaluate_run(run, split=split, which=which, flip=flip, settings=settings or (), track=_progress)
     if as_json:
@@ -68,7 +68,7 @@ def predict(
 
     - `isice predict RUN folder --topk 1 --json > predictions.json`
     """
-    from ..train.prediction import find_images, load_predictor
+    from ..inference.predict import find_images, load_predictor
 
     files = find_images(images)
     predictor = load_predictor(run, which, device)
@@ -101,7 +101,7 @@ def export(
 
     - `isice export RUN --format torch --out birds.pt2`
     """
-    from ..train.export import export_run
+    from ..inference.export import export_run
 
     exported = export_run(run, format, out, which=which)
     tell(f"{exported.images} random images: logits differ by at most {exported.difference:.1e} of the largest")
@@ -125,9 +125,9 @@ def push(
 
     - `isice push RUN ./birds`, then `isice.create_model("./birds")`
     """
-    from ..train.sharing import share_run
+    from ..inference.push import push_run
 
-    tell(f"wrote {share_run(run, repo, which=which, private=private)}")
+    tell(f"wrote {push_run(run, repo, which=which, private=private)}")
 
 
 def _show_predictions(predictions: "list[Prediction]") -> None:

@@ -16,9 +16,9 @@ from ..data import load_splits
 from ..data.images import read_image
 from ..data.splits import info_in_use
 from ..data.transforms import create_transforms
+from ..inference.predict import load_run
 from ..report.explain_page import Explanation, write_explanations
 from ..train import Trained
-from ..train.prediction import load_run
 from .graph import channel_graphs
 from .maps import class_maps, mean_maps
 

@@ -9,8 +9,8 @@ from typing import Any
 from ..config import RunConfig
 from ..data import DATASETS, dataset_info
 from ..experiments.kinds import DatasetConfig
+from ..inference.evaluate import evaluate_run
 from ..train import train_run
-from ..train.evaluation import evaluate_run
 from ..train.frozen import frozen_run
 from ..train.launch import is_main_process
 from ..train.record import EVALUATION_FILE, new_record, write_record

@@ -17,13 +17,13 @@ from ..config import RunConfig, to_toml
 from ..data import Splits, load_splits
 from ..models import create_model
 from .checkpoint import Checkpoint, load_weights_into, read_checkpoint
-from .descriptors import class_descriptors
-from .engine import Trainer
-from .journal import Journal
+from .class_descriptors import class_descriptors
 from .launch import cpu_threads, create_fabric, determinism, is_main_process, peak_memory
+from .logger import MetricsLogger
 from .progress import TrainingProgress
 from .record import ARRAYS_FILE, commit, hardware, new_record, write_atomically, write_record
 from .resume import clear_run, find_start
+from .trainer import Trainer
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -130,22 +130,22 @@ def _train(trainer: Trainer, label: str) -> dict[str, Any]:
     position = trainer.position
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     position.sessions.append({"started": now, "commit": commit(), "epoch": position.done + 1, "step": position.step})
-    journal = _open_folder(config, folder, position.rows) if fabric.is_global_zero else None
+    logger = _open_folder(config, folder, position.rows) if fabric.is_global_zero else None
     console = Console(stderr=True, quiet=not fabric.is_global_zero)
     done = position.done * trainer.steps + position.step
     try:
         with TrainingProgress(label, trainer.epochs, trainer.steps, console, done=done) as progress:
-            trainer.fit(progress, journal)
+            trainer.fit(progress, logger)
     finally:
-        if journal is not None:
-            journal.close()
+        if logger is not None:
+            logger.close()
     return _result(trainer)
 
 
-def _open_folder(config: RunConfig, folder: Path, rows: list[dict[str, Any]]) -> Journal:
+def _open_folder(config: RunConfig, folder: Path, rows: list[dict[str, Any]]) -> MetricsLogger:
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "config.toml", to_toml(config))
-    return Journal(folder, rows, tensorboard=config.tensorboard)
+    return MetricsLogger(folder, rows, tensorboard=config.tensorboard)
 
 
 def _result(trainer: Trainer) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from isice.config import override
 from isice.data import load_splits
 from isice.train import train_run
 from isice.train.checkpoint import read_checkpoint
-from isice.train.engine import Trainer
 from isice.train.launch import create_fabric
 from isice.train.loaders import EpochBatches
 from isice.train.run import build_model, seed_everything
+from isice.train.trainer import Trainer
 
 from ._tiny import TINY, Linear, build_linear
 

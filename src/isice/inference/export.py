@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from .._checks import check_choice
-from .prediction import input_facts, load_run
+from .predict import input_facts, load_run
 
 FORMATS = {"onnx": ".onnx", "torch": ".pt2"}
 FACTS_FILE = "isice.json"

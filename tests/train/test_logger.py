@@ -4,7 +4,7 @@ import builtins
 
 import pytest
 
-from isice.train.journal import Journal, read_metrics
+from isice.train.logger import MetricsLogger, read_metrics
 
 ROWS = [{"epoch": epoch, "train_loss": 1.0 / epoch} for epoch in (1, 2, 3)]
 
@@ -18,25 +18,25 @@ def scalars(folder):
 
 
 def test_lines_are_appended(tmp_path):
-    journal = Journal(tmp_path, [], tensorboard=False)
+    logger = MetricsLogger(tmp_path, [], tensorboard=False)
     for row in ROWS:
-        journal.append(row)
+        logger.append(row)
     assert read_metrics(tmp_path) == ROWS
     assert not (tmp_path / "tensorboard").exists()
 
 
 def test_resuming_drops_what_the_checkpoint_does_not_know(tmp_path):
     for known in ([], ROWS[:1]):
-        journal = Journal(tmp_path, known)
+        logger = MetricsLogger(tmp_path, known)
         for row in ROWS[len(known) :]:
-            journal.append(row)
-        journal.close()
+            logger.append(row)
+        logger.close()
     assert read_metrics(tmp_path) == ROWS
     assert scalars(tmp_path) == [(row["epoch"], pytest.approx(row["train_loss"])) for row in ROWS]
 
 
 def test_half_a_line_is_left_out(tmp_path):
-    Journal(tmp_path, ROWS, tensorboard=False)
+    MetricsLogger(tmp_path, ROWS, tensorboard=False)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"epoch": 4, "train_')
     assert read_metrics(tmp_path) == ROWS
@@ -52,4 +52,4 @@ def test_without_tensorboard_there_is_a_warning(tmp_path, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.warns(UserWarning, match="tensorboard is not installed"):
-        Journal(tmp_path, ROWS).append(ROWS[0])
+        MetricsLogger(tmp_path, ROWS).append(ROWS[0])

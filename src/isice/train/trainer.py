@@ -18,12 +18,12 @@ from torch.nn.functional import cross_entropy
 from ..config import RunConfig
 from ..data import Splits
 from ..data.sources import mix_seed
+from .anomaly import first_nonfinite
 from .checkpoint import Checkpoint, load_weights_into, plain_weights, save_checkpoint
-from .diagnosis import first_nonfinite
 from .ema import AveragedWeights
-from .journal import Journal
 from .launch import read_later
 from .loaders import Loader, batches_of, describe_images, eval_loader, start_epoch, train_loader
+from .logger import MetricsLogger
 from .optim import create_optimizer, create_schedule
 from .position import Position, Totals, resolve_selection
 from .progress import TrainingProgress
@@ -91,7 +91,7 @@ class Trainer:
         """Optimizer steps per epoch."""
         return batches_of(self.loader).steps
 
-    def fit(self, progress: TrainingProgress, journal: Journal | None = None) -> None:
+    def fit(self, progress: TrainingProgress, logger: MetricsLogger | None = None) -> None:
         """Trains from the current position to the last epoch."""
         for index, stage in enumerate(self.stages):
             if self.position.done >= stage.last:
@@ -100,8 +100,8 @@ class Trainer:
             for epoch in range(self.position.done + 1, stage.last + 1):
                 self._train_epoch(epoch, stage, progress)
                 row = self._end_epoch(epoch)
-                if journal is not None:
-                    journal.append(row)
+                if logger is not None:
+                    logger.append(row)
                 progress.epoch(row)
 
     def _begin(self, index: int, stage: Stage) -> None:

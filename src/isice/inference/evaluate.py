@@ -14,11 +14,11 @@ from .._checks import check_choice
 from ..config import RunConfig, config_hash, override, to_dict
 from ..data import Part, Splits, load_splits
 from ..metrics import ScoreKeeper, Scores, wilson_interval
-from .checkpoint import Trained
-from .launch import cpu_threads, resolve_device
-from .loaders import eval_loader
-from .prediction import load_run, probabilities
-from .record import EVALUATION_FILE, commit, hardware, versions, write_atomically
+from ..train.checkpoint import Trained
+from ..train.launch import cpu_threads, resolve_device
+from ..train.loaders import eval_loader
+from ..train.record import EVALUATION_FILE, commit, hardware, versions, write_atomically
+from .predict import load_run, probabilities
 
 SPLITS = ("test", "val", "train")
 

@@ -10,10 +10,11 @@ from torch import nn
 
 from isice import create_model, list_poolings
 from isice.functional import l2_normalize
-from isice.train import export, load_trained
-from isice.train.export import export_model, export_run
+from isice.inference import export
+from isice.inference.export import export_model, export_run
+from isice.train import load_trained
 
-from ._birds import CLASSES, make_run, make_untrained
+from ..train._birds import CLASSES, make_run, make_untrained
 
 FACTS = {"classes": ["a", "b", "c"], "input": {"channels": 3, "image_size": 9}}
 # Short iterations: the graph is the same step repeated. isqrt_cov is exported from a run below, all others when slow.

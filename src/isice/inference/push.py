@@ -8,11 +8,11 @@ from huggingface_hub.errors import HFValidationError
 from ..config import config_hash, to_dict
 from ..models import Network
 from ..models.hub import LOCAL, local_folder
-from .checkpoint import Trained
-from .prediction import input_facts, load_run
+from ..train.checkpoint import Trained
+from .predict import input_facts, load_run
 
 
-def share_run(folder: str | Path, repo: str, *, which: str = "best", private: bool = False) -> str:
+def push_run(folder: str | Path, repo: str, *, which: str = "best", private: bool = False) -> str:
     """Shares the network of a run with a card that says what its record says.
 
     Args:

@@ -11,7 +11,7 @@ METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
 
 
-class Journal:
+class MetricsLogger:
     """Writes one line per epoch. On resuming, lines after the checkpoint are dropped: those epochs come again.
 
     Args:

@@ -8,11 +8,11 @@ import torch
 from PIL import Image
 from torch import nn
 
+from isice.inference.predict import find_images, load_predictor, probabilities
+from isice.inference.push import push_run
 from isice.train import load_trained
-from isice.train.prediction import find_images, load_predictor, probabilities
-from isice.train.sharing import share_run
 
-from ._birds import CLASSES, COLOURS, make_run, make_untrained
+from ..train._birds import CLASSES, COLOURS, make_run, make_untrained
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_bad_images_do_not_stop_the_others(predictor, tmp_path, batch_size):
 
 
 def test_a_shared_model_predicts_like_its_run(folder, predictor, tmp_path):
-    share_run(folder / "run", str(tmp_path / "shared"))
+    push_run(folder / "run", str(tmp_path / "shared"))
     file = plain(tmp_path / "a.png", COLOURS[1], (30, 20))
     again = load_predictor(f"local-dir:{tmp_path / 'shared'}", device="cpu")
     assert list(again.predict([file])) == list(predictor.predict([file]))

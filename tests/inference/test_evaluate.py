@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 from sklearn.metrics import accuracy_score, confusion_matrix
 
+from isice.inference.evaluate import evaluate_run
 from isice.train import load_trained, train_run
-from isice.train.evaluation import evaluate_run
 
-from ._birds import CLASSES, config, make_pictures, make_run, make_untrained
+from ..train._birds import CLASSES, config, make_pictures, make_run, make_untrained
 
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 
