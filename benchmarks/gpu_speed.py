@@ -42,7 +42,7 @@ from isice.ops.isice import isice_reference
 from isice.ops.newton_schulz import newton_schulz_reference
 from isice.ops.vectorize import vectorize_reference
 from isice.pooling import Pooling, create_pooling
-from isice.train.record import commit
+from isice.records import commit
 
 HEADS = ("isice", "isqrt_cov", "precision", "isice_mlp")
 MODES = ("highest", "high", "medium")

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from isice.train.record import commit, hardware, versions
+from isice.records import commit, versions
+from isice.train.hardware import hardware
 
 RESULTS = Path(__file__).parent / "results"
 

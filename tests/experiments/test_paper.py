@@ -9,7 +9,7 @@ import pytest
 from isice.data import DATASETS
 from isice.experiments import loader
 from isice.experiments.loader import list_experiments
-from isice.experiments.printed import METRIC, value_of
+from isice.experiments.published_numbers import METRIC, value_of
 from isice.models import PAPER_BACKBONES
 from isice.pooling import create_pooling
 

@@ -6,8 +6,8 @@ import pytest
 
 from isice.config import config_hash
 from isice.experiments.loader import load_experiment
-from isice.experiments.records import read_records
 from isice.experiments.runner import run_experiment
+from isice.records import find_records
 
 
 class Trainer:
@@ -70,7 +70,7 @@ def test_a_failed_cell_does_not_stop_the_others_and_is_run_again(demo, tmp_path)
 def test_interrupt_stops_and_keeps_finished_records(demo, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_experiment(demo, tmp_path, Trainer("precision", error=KeyboardInterrupt))
-    assert [record["status"] for record in read_records(tmp_path)] == ["finished", "finished"]
+    assert [record["status"] for record in find_records(tmp_path)] == ["finished", "finished"]
     rest = Trainer()
     run_experiment(demo, tmp_path, rest)
     assert rest.calls == ["precision", "isice"]
@@ -78,16 +78,6 @@ def test_interrupt_stops_and_keeps_finished_records(demo, tmp_path):
 
 def test_records_are_read_in_order_with_their_folder(demo, tmp_path):
     run_experiment(demo, tmp_path, Trainer())
-    records = read_records(tmp_path)
+    records = find_records(tmp_path)
     assert [record["started"] for record in records] == sorted(record["started"] for record in records)
     assert all(str(tmp_path) in record["folder"] for record in records)
-
-
-def test_reading_what_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        read_records(tmp_path / "no")
-    with pytest.raises(FileNotFoundError, match=r"record\.json files under"):
-        read_records(tmp_path)
-    (tmp_path / "record.json").write_text("{")
-    with pytest.raises(ValueError, match="which is no JSON"):
-        read_records(tmp_path)

@@ -12,8 +12,8 @@ import pytest
 from isice.config import config_hash
 from isice.experiments import sweep
 from isice.experiments.loader import load_experiment
-from isice.experiments.records import read_records
 from isice.experiments.runner import run_experiment
+from isice.records import find_records
 
 
 def job(config, folder, label):
@@ -39,10 +39,10 @@ def test_a_sweep_on_two_devices(tmp_path):
     errors = sorted(outcome.failed.values())
     assert errors[0] == "ValueError: it broke"
     assert errors[1].startswith("the process ended with status -9; see log.txt")
-    finished = [record for record in read_records(tmp_path) if record["status"] == "finished"]
+    finished = [record for record in find_records(tmp_path) if record["status"] == "finished"]
     assert {record["device"] for record in finished} <= {"cpu:0", "cpu:1"}
     assert len({record["process"] for record in finished} | {os.getpid()}) == 3
-    assert len(read_records(tmp_path)) == 4
+    assert len(find_records(tmp_path)) == 4
     assert sum("started on cpu:" in line for line in told) == 4
     logs = [path.read_text() for path in tmp_path.glob("*/log.txt")]
     assert sorted(text.splitlines()[0] for text in logs) == [

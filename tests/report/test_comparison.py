@@ -9,7 +9,7 @@ from rich.console import Console
 from isice.config import config_hash, to_dict
 from isice.experiments.loader import load_experiment
 from isice.experiments.manifest import describe, write_manifest
-from isice.experiments.records import find_records
+from isice.records import find_records
 from isice.report import write_report
 from isice.report.comparison import chunks, compare, number_of
 

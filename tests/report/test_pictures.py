@@ -9,8 +9,7 @@ import pytest
 from isice.config import to_dict
 from isice.experiments.loader import load_experiment
 from isice.experiments.manifest import describe
-from isice.report.confusion_plots import confusion_caption, confusion_figure
-from isice.report.evaluations import confused_pairs
+from isice.report.confusion_plots import confused_pairs, confusion_caption, confusion_figure
 from isice.report.grid_plots import grid_caption, grid_figure
 from isice.report.tables import load_results
 

@@ -3,11 +3,12 @@
 import io
 import json
 
+import pytest
 from rich.console import Console
 
 from isice.config import config_hash, to_dict
+from isice.experiments.job_configs import family_of_config
 from isice.experiments.manifest import Entry, Manifest, write_manifest
-from isice.experiments.records import family_of_config
 from isice.report.tables import load_results, result_table
 
 
@@ -67,3 +68,10 @@ def test_a_bar_in_a_spec_does_not_break_markdown(tmp_path, write_run):
     table = result_table(load_results(tmp_path))
     table.rows[0] = ("a|b", *table.rows[0][1:])
     assert r"a\|b" in table.to_markdown()
+
+
+def test_folders_without_records(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        load_results(tmp_path / "no")
+    with pytest.raises(FileNotFoundError, match=r"record\.json files under"):
+        load_results(tmp_path)

@@ -39,10 +39,10 @@ def bench(
     - `isice bench --what layers --limit channels=256 --limit method=isice,gap`
     """
     from .._checks import check_choice
+    from ..experiments.jobs import run_job
     from ..experiments.loader import load_experiment
     from ..experiments.plan import read_limits, select_cells
     from ..experiments.runner import run_experiment
-    from ..jobs import run_job
     from ..train.launch import resolve_device
 
     check_choice("bench", "--what", what, ("all", "steps", "layers"))

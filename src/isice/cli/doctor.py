@@ -35,7 +35,8 @@ def doctor() -> None:
     """
     import torch
 
-    from ..train.record import commit, hardware, versions
+    from ..records import commit, versions
+    from ..train.hardware import hardware
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     facts = {**versions(), "commit": commit() or "not a checkout", **hardware(device)}

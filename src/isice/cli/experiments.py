@@ -53,12 +53,12 @@ def run(
     """
     from ..experiments.loader import load_experiment
     from ..experiments.plan import plan, read_limits, select_cells
-    from ..experiments.records import find_records
     from ..experiments.runner import run_experiment
+    from ..records import find_records
 
     chosen = load_experiment(experiment).with_settings(settings or (), _parse_seeds(seeds))
     folder, pool = out or RUNS / chosen.name, out or RUNS
-    from ..jobs.roots import check_data, with_roots
+    from ..experiments.data_roots import check_data, with_roots
 
     cells = with_roots(select_cells(chosen, limit or (), shard=shard, only=only_cell), data_root)
     steps = plan(cells, chosen.kind, find_records(pool), force=force)
@@ -66,7 +66,7 @@ def run(
         _show_plan(steps, f"{chosen.title} → {folder}")
         return
     check_data(step.cell for step in steps if step.finished is None)
-    from ..jobs import run_job
+    from ..experiments.jobs import run_job
     from ..train.launch import is_main_process
 
     outcome = run_experiment(
@@ -107,8 +107,8 @@ def _parse_devices(text: str | None) -> list[str]:
 
 
 def _show_plan(steps: "list[Step]", title: str) -> None:
+    from ..experiments.data_roots import missing_data, place_of
     from ..experiments.plan import duration, summary
-    from ..jobs.roots import missing_data, place_of
 
     missing = missing_data(step.cell for step in steps if step.finished is None)
     lacking = dict.fromkeys(missing, 0)

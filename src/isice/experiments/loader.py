@@ -14,7 +14,7 @@
     model.pooling = ["gap", "isice"]
 
 Axes with named values are described in :mod:`isice.experiments.axes`, numbers to compare with, as in the files of the
-paper's tables, in :mod:`isice.experiments.printed`.
+paper's tables, in :mod:`isice.experiments.published_numbers`.
 """
 
 import itertools
@@ -28,8 +28,8 @@ from typing import Any
 from .._checks import check_choice, check_int, suggestion
 from ..config import RunConfig, config_hash, from_dict, load_config, override, read_toml, split_assignment
 from .axes import Axis, Value, flatten, nest, read_axes, without_settings
-from .kinds import KINDS
-from .printed import METRIC, Aggregate, Metric, Printed, read_aggregates, read_metrics, read_printed
+from .job_configs import find_job, job_kinds
+from .published_numbers import METRIC, Aggregate, Metric, PublishedTable, read_aggregates, read_metrics, read_published
 
 _HERE = Path(str(files(__package__)))
 _ABOUT = ("title", "description", "recipe", "seeds", "kind", "expand", "after", "images")
@@ -46,6 +46,7 @@ class Cell:
     config: Any
     hash: str
     at: dict[str, str] = field(default_factory=dict)
+    kind: str = "train"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Experiment:
     """A grid of runs; :meth:`cells` lists them.
 
     Attributes:
-        kind: What a cell is, a key of :data:`isice.experiments.kinds.KINDS`.
+        kind: What a cell is, a name in :func:`isice.experiments.job_configs.job_kinds`.
         base: The config of all cells, before the axes change it.
         expand: ``"product"``, or ``"rows"``: only combinations that are a row of the printed table.
         assignments: Overrides ``a.b=c``, laid over everything.
@@ -79,7 +80,7 @@ class Experiment:
     exceptions: tuple[Mapping[str, Any], ...] = ()
     metrics: tuple[Metric, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
-    printed: Printed | None = None
+    printed: PublishedTable | None = None
     plot: dict[str, Any] = field(default_factory=dict)
     after: str = ""
     images: int = 0
@@ -137,7 +138,7 @@ class Experiment:
                 # The hash keeps apart what the readable part cannot: overrides, and specs that differ in punctuation.
                 key = config_hash(seeded)
                 name = f"{_slug(label + words)}-seed{seed}-{key[:8]}"
-                yield Cell(name, f"{label}{words} seed {seed}" if several else label, seeded, key, at)
+                yield Cell(name, f"{label}{words} seed {seed}" if several else label, seeded, key, at, self.kind)
 
     def _bare_label(self) -> str:
         """What the only combination of a grid without axes is called."""
@@ -190,12 +191,12 @@ def load_experiment(name_or_path: str | Path) -> Experiment:
 
 def _build(name: str, about: Mapping[str, Any], content: Mapping[str, Any]) -> Experiment:
     kind, expand = about.get("kind", "train"), about.get("expand", "product")
-    check_choice(name, "experiment.kind", kind, KINDS)
+    check_choice(name, "experiment.kind", kind, job_kinds())
     check_choice(name, "experiment.expand", expand, ("product", "rows"))
     if "recipe" in about and kind != "train":
         raise ValueError(f"{name}: expected no recipe for the kind {kind!r}, got {about['recipe']!r}; use [config].")
     check_int(name, "experiment.images", about.get("images", 0), minimum=0)
-    base = load_recipe(about["recipe"]) if "recipe" in about else KINDS[kind]()
+    base = load_recipe(about["recipe"]) if "recipe" in about else find_job(kind).config()
     base = from_dict(content.get("config", {}), base)
     axes = read_axes(content.get("axes", {}), content.get("grid", {}))
     metrics = read_metrics(content.get("metrics", {}))
@@ -222,7 +223,7 @@ def _build(name: str, about: Mapping[str, Any], content: Mapping[str, Any]) -> E
         exceptions=tuple(content.get("exceptions", ())),
         metrics=metrics,
         aggregates=aggregates,
-        printed=read_printed(content.get("printed", {}), words | {METRIC: {metric.name for metric in metrics}}),
+        printed=read_published(content.get("printed", {}), words | {METRIC: {metric.name for metric in metrics}}),
         plot=plot,
         after=" ".join(about.get("after", "").split()),
         images=about.get("images", 0),

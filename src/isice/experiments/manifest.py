@@ -1,16 +1,16 @@
 """What an experiment is, as a report needs it: written beside the runs, so that a folder explains itself."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ..config import to_dict
+from ..records import write_atomically
+from .job_configs import family_of_config
 from .loader import Experiment
-from .printed import METRIC, Aggregate, Metric, Note, Printed
-from .records import family_of_config
+from .published_numbers import METRIC, Aggregate, Metric, Note, PublishedTable
 
 FILE = "experiment.json"
 
@@ -43,7 +43,7 @@ class Manifest:
     axes: dict[str, dict[str, str]] = field(default_factory=dict)
     metrics: tuple[Metric, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
-    printed: Printed | None = None
+    printed: PublishedTable | None = None
     plot: dict[str, Any] = field(default_factory=dict)
     changed: tuple[str, ...] = ()
     pool: str = "."
@@ -80,9 +80,7 @@ def describe(experiment: Experiment, pool: str = ".") -> Manifest:
 def write_manifest(manifest: Manifest, folder: Path) -> None:
     """Writes ``experiment.json`` in one step: several processes may do so at once."""
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"experiment.{os.getpid()}.partial"
-    partial.write_text(json.dumps(asdict(manifest), indent=1, ensure_ascii=False), encoding="utf-8")
-    partial.replace(folder / FILE)
+    write_atomically(folder / FILE, json.dumps(asdict(manifest), indent=1, ensure_ascii=False))
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -97,7 +95,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     if content["printed"] is not None:
         printed = content["printed"]
         printed["notes"] = tuple(Note(**note) for note in printed["notes"])
-        content["printed"] = Printed(**printed)
+        content["printed"] = PublishedTable(**printed)
     return Manifest(**content)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from .._checks import suggestion
 from .._specs import parse_spec
+from ..records import Record, finished_folders
 from .axes import Axis
 from .loader import Cell, Experiment
-from .records import Record, finished_folders
 
 
 @dataclass(frozen=True)

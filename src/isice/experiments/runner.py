@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..records import find_records, finished_folders
 from .loader import Cell, Experiment
 from .manifest import describe, write_manifest
-from .records import find_records, finished_folders
 from .sweep import run_on_devices
 
 Job = Callable[[Any, Path, str], Any]

@@ -5,8 +5,6 @@ cluster, start ``isice run … --shard i/n`` or ``--only-cell i`` with its own l
 """
 
 import contextlib
-import datetime
-import json
 import multiprocessing
 import queue
 import sys
@@ -17,9 +15,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from ..config import to_dict
+from ..records import new_record, read_record, write_record
 from .loader import Cell
-from .records import read_record
 
 Job = Callable[[Any, Path, str], Any]
 LOG_FILE = "log.txt"
@@ -89,7 +86,8 @@ def _run_process(cell: Cell, folder: Path, job: Job, device: str, started: list[
     if process.exitcode == 1 and record.get("hash") == cell.hash and "error" in record:
         return str(record["error"])
     error = f"the process ended with status {process.exitcode}; see {LOG_FILE} in its folder"
-    _record_death(cell, folder, error)
+    # A killed process could not write its own record.
+    write_record(folder, new_record(cell.config, {}) | {"kind": cell.kind, "status": "failed", "error": error})
     return error
 
 
@@ -105,22 +103,3 @@ def _work(job: Job, config: Any, folder: Path, label: str) -> None:
         except Exception as error:
             print(f"{type(error).__name__}: {error}", file=log)
             sys.exit(1)
-
-
-def _record_death(cell: Cell, folder: Path, error: str) -> None:
-    """The record that a killed process could not write itself."""
-    record = {
-        "schema": 1,
-        "status": "failed",
-        "hash": cell.hash,
-        "config": to_dict(cell.config),
-        "seed": cell.config.seed,
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": None,
-        "versions": {},
-        "hardware": {},
-        "error": error,
-    }
-    partial = folder / "record.partial"
-    partial.write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
-    partial.replace(folder / "record.json")

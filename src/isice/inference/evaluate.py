@@ -14,10 +14,11 @@ from .._checks import check_choice
 from ..config import RunConfig, config_hash, override, to_dict
 from ..data import Part, Splits, load_splits
 from ..metrics import ScoreKeeper, Scores, wilson_interval
+from ..records import EVALUATION_FILE, commit, read_evaluations, versions, write_atomically
 from ..train.checkpoint import Trained
+from ..train.hardware import hardware
 from ..train.launch import cpu_threads, resolve_device
 from ..train.loaders import eval_loader
-from ..train.record import EVALUATION_FILE, commit, hardware, versions, write_atomically
 from .predict import load_run, probabilities
 
 SPLITS = ("test", "val", "train")
@@ -154,14 +155,7 @@ def _circumstances(trained: Trained, config: RunConfig, device: torch.device, se
 
 def _write(path: Path, entry: dict[str, Any], question: tuple[str, ...]) -> None:
     """Adds an evaluation to the file; one that answers the same question is replaced."""
-    before: list[dict[str, Any]] = []
-    if path.is_file():
-        try:
-            before = json.loads(path.read_text(encoding="utf-8"))["evaluations"]
-        except (json.JSONDecodeError, KeyError, TypeError):
-            raise ValueError(
-                f"eval: expected evaluations in {str(path)!r}, got something else; move it away."
-            ) from None
+    before = read_evaluations(path.parent)
     same = [all(old.get(key) == entry[key] for key in question) for old in before]
     kept = [old for old, replaced in zip(before, same, strict=True) if not replaced]
     lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in [*kept, entry])

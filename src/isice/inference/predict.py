@@ -17,9 +17,9 @@ from ..data.splits import info_in_use
 from ..data.transforms import Transform, create_transforms
 from ..models import create_model
 from ..models.hub import HUB, LOCAL
+from ..records import read_record
 from ..train.checkpoint import Trained, load_trained
 from ..train.launch import resolve_device
-from ..train.record import read_record
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

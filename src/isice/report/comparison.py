@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..experiments.job_configs import family_of_record
 from ..experiments.manifest import Manifest
-from ..experiments.printed import METRIC, Aggregate, Metric, Printed, value_of
-from ..experiments.records import Record, family_of_record
+from ..experiments.published_numbers import METRIC, Aggregate, Metric, PublishedTable, value_of
 from ..metrics import mean_std
-from .evaluations import evaluation_of
+from ..records import Record, evaluation_on_test
 from .tables import MISSING, Table
 
 Place = dict[str, str]
@@ -166,14 +166,14 @@ def number_of(record: Record, key: str) -> float | None:
     *tables, name = key.split(".")
     value: Any = record
     if tables[:1] == ["evaluation"]:
-        value, tables = evaluation_of(record), tables[1:]
+        value, tables = evaluation_on_test(record), tables[1:]
     for table in tables:
         value = (value or {}).get(table)
     found = (value or {}).get(name)
     return None if found is None else float(found)
 
 
-def _printed_table(manifest: Manifest, printed: Printed, finder: Finder, limits: Limits) -> Comparison:
+def _printed_table(manifest: Manifest, printed: PublishedTable, finder: Finder, limits: Limits) -> Comparison:
     metrics = {metric.name: metric for metric in manifest.metrics}
     columns = list(printed.column_keys)
     if printed.columns == (METRIC,):
@@ -197,7 +197,9 @@ def _printed_table(manifest: Manifest, printed: Printed, finder: Finder, limits:
     )
 
 
-def _item(place: Place, metrics: Mapping[str, Metric], printed: Printed, finder: Finder, notes: dict[str, str]) -> Item:
+def _item(
+    place: Place, metrics: Mapping[str, Metric], printed: PublishedTable, finder: Finder, notes: dict[str, str]
+) -> Item:
     metric = metrics[place[METRIC]] if METRIC in place else next(iter(metrics.values()))
     paper = paper_number(place, metric, printed)
     concerning = [note.text for note in printed.notes if paper is not None and note.concerns(place)]
@@ -209,7 +211,7 @@ def _item(place: Place, metrics: Mapping[str, Metric], printed: Printed, finder:
     return Item(metric, paper, finder.ours(place, metric), finder.failed(place), marks)
 
 
-def paper_number(place: Place, metric: Metric, printed: Printed) -> str | None:
+def paper_number(place: Place, metric: Metric, printed: PublishedTable) -> str | None:
     """The printed text; of a ratio, what follows from the printed numbers."""
     numbers = dict(printed.numbers)
     if not metric.of:

@@ -1,12 +1,14 @@
 """The confusion matrices of trained networks, from the evaluations beside their records."""
 
+from typing import Any
+
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from .evaluations import confused_pairs, confusion_matrix, evaluation_of
+from ..records import evaluation_on_test
 from .tables import Results
 
 MOST = 6
@@ -17,7 +19,7 @@ def confusion_figure(results: Results) -> Figure | None:
     found = [
         (group.label, evaluation)
         for group in results.groups
-        if (evaluation := next(filter(None, map(evaluation_of, group.finished)), None)) is not None
+        if (evaluation := next(filter(None, map(evaluation_on_test, group.finished)), None)) is not None
     ][:MOST]
     if not found:
         return None
@@ -57,9 +59,30 @@ def confusion_caption(results: Results) -> str:
     """What the picture shows, and which classes are taken for each other most often."""
     text = "Confusion on the test part, in percent of the true class"
     for group in results.groups:
-        for evaluation in filter(None, map(evaluation_of, group.finished)):
+        for evaluation in filter(None, map(evaluation_on_test, group.finished)):
             pairs = confused_pairs(evaluation, 3)
             if pairs:
                 worst = ", ".join(f"{true} taken for {predicted} ({count})" for true, predicted, count in pairs)
                 return f"{text}. Most frequent mistakes of {group.label}: {worst}."
     return f"{text}."
+
+
+def confusion_matrix(evaluation: dict[str, Any]) -> np.ndarray:
+    """The counts (K, K) of an evaluation: rows are true classes, columns predicted ones.
+
+    Example:
+        >>> confusion_matrix({"classes": ["a", "b"], "confusion": [[0, 0, 3], [1, 0, 1]]}).tolist()
+        [[3, 0], [1, 0]]
+    """
+    size = len(evaluation["classes"])
+    matrix = np.zeros((size, size), dtype=int)
+    for true, predicted, count in evaluation["confusion"]:
+        matrix[true, predicted] = count
+    return matrix
+
+
+def confused_pairs(evaluation: dict[str, Any], most: int = 8) -> list[tuple[str, str, int]]:
+    """The most frequent mistakes: true class, predicted class, count."""
+    wrong = sorted((cell for cell in evaluation["confusion"] if cell[0] != cell[1]), key=lambda cell: -cell[2])
+    classes = evaluation["classes"]
+    return [(classes[true], classes[predicted], count) for true, predicted, count in wrong[:most]]

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from ..experiments.manifest import Manifest
-from ..experiments.printed import METRIC, Metric, value_of
+from ..experiments.published_numbers import METRIC, Metric, value_of
 from .comparison import Finder, Place, paper_number
 from .plots import colour_of
 from .tables import Results

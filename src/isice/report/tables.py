@@ -10,10 +10,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 
 from ..experiments.axes import flatten
+from ..experiments.job_configs import family_of_record
 from ..experiments.manifest import FILE as EXPERIMENT
 from ..experiments.manifest import Manifest, read_manifest
-from ..experiments.records import Record, family_of_record, find_records, read_records
 from ..metrics import mean_std
+from ..records import Record, find_records
 from .latex import to_latex
 
 MISSING = "—"
@@ -122,7 +123,9 @@ def _planned_results(manifest: Manifest, records: list[Record]) -> Results:
 
 def _loose_results(folder: Path, manifest: Manifest | None) -> Results:
     """One group per configuration found, named by the settings in which they differ."""
-    records, apart = _without_experiments(folder, read_records(folder))
+    if not folder.is_dir():
+        raise FileNotFoundError(f"report: expected a folder of runs, got {str(folder)!r}, which does not exist.")
+    records, apart = _without_experiments(folder, find_records(folder))
     configs = {record["hash"]: flatten(record["config"]) for record in records}
     axes = _axes(list(configs.values()))
     groups: dict[tuple[str, ...], list[Record]] = {}
@@ -137,6 +140,8 @@ def _without_experiments(folder: Path, records: list[Record]) -> tuple[list[Reco
     apart = sorted(path.parent for path in folder.rglob(EXPERIMENT) if path.parent != folder)
     own = [record for record in records if not any(Path(record["folder"]).is_relative_to(other) for other in apart)]
     kinds = sorted({record.get("kind", "train") for record in own})
+    if not records:
+        raise FileNotFoundError(f"report: expected record.json files under {str(folder)!r}, got none; run first.")
     if not own:
         listed = ", ".join(str(path) for path in apart)
         raise ValueError(

@@ -36,6 +36,7 @@ from torch import Tensor, nn
 from .._checks import check_choice
 from ..config import RunConfig, config_hash, from_dict, to_dict
 from ..models import Network, create_model
+from ..records import read_record
 
 SCHEMA = 1
 WHICH = ("best", "last")
@@ -88,12 +89,11 @@ def load_trained(folder: str | Path, which: str = "best") -> Trained:
     arguments = dict(meta["network"])
     model = create_model(arguments.pop("name"), **arguments)
     load_weights_into(model, checkpoint.weights, str(folder))
-    record = folder / "record.json"
     return Trained(
         config=from_dict(meta["config"]),
         model=model.eval(),
         classes=tuple(meta["classes"]),
-        record=json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {},
+        record=read_record(folder) or {},
         epoch=meta["epoch"],
     )
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from .._checks import check_choice
 from ..config import RunConfig, config_hash, to_dict
+from ..records import ARRAYS_FILE, EVALUATION_FILE, RECORD_FILE, read_record
 from .checkpoint import Checkpoint, has_checkpoint, read_checkpoint
 from .logger import METRICS_FILE, TENSORBOARD_FOLDER
-from .record import ARRAYS_FILE, EVALUATION_FILE, RECORD_FILE, read_record
 
 RESUME = ("auto", "never", "must")
 

@@ -2,7 +2,6 @@
 
 import datetime
 import gc
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,12 +15,13 @@ from torch import nn
 from ..config import RunConfig, to_toml
 from ..data import Splits, load_splits
 from ..models import create_model
+from ..records import ARRAYS_FILE, commit, failure, new_record, write_atomically, write_record
 from .checkpoint import Checkpoint, load_weights_into, read_checkpoint
 from .class_descriptors import class_descriptors
+from .hardware import hardware
 from .launch import cpu_threads, create_fabric, determinism, is_main_process, peak_memory
 from .logger import MetricsLogger
 from .progress import TrainingProgress
-from .record import ARRAYS_FILE, commit, hardware, new_record, write_atomically, write_record
 from .resume import clear_run, find_start
 from .trainer import Trainer
 
@@ -82,7 +82,7 @@ def train_run(
 def _recorded(
     config: RunConfig, folder: Path, label: str, prepare: "Callable[[Fabric], Trainer]", record_refusal: bool
 ) -> dict[str, Any]:
-    record = new_record(config)
+    record = new_record(config, hardware())
     begun = False
     try:
         fabric = create_fabric(config)
@@ -104,7 +104,7 @@ def _recorded(
 def _record_failure(folder: Path, record: dict[str, Any], error: BaseException) -> None:
     """Notes why a run stopped; on a disk without room for that the error alone must do."""
     if isinstance(error, Exception):
-        record |= {"status": "failed", "error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+        record |= failure(error)
     else:
         record |= {"status": "interrupted", "error": "interrupted; run it again to go on from the last checkpoint"}
     if is_main_process():

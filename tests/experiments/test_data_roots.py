@@ -3,8 +3,8 @@
 import pytest
 from PIL import Image
 
+from isice.experiments.data_roots import check_data, missing_data, with_roots
 from isice.experiments.loader import load_experiment
-from isice.jobs.roots import check_data, missing_data, with_roots
 
 CELLS = load_experiment("table3").cells()
 NAMES = ("mit_indoor67", "aircraft", "cub200", "cars")

@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 from isice.config import config_hash, override
-from isice.experiments.kinds import BenchConfig, DatasetConfig, StructureConfig
+from isice.experiments.jobs import _measure, run_job
+from isice.experiments.jobs.bench import BenchConfig, measure
+from isice.experiments.jobs.dataset import DatasetConfig, dataset_sizes
+from isice.experiments.jobs.structure import StructureConfig, estimation_error, random_precision
 from isice.experiments.loader import load_recipe
-from isice.jobs import bench, run_job
-from isice.jobs.structure import estimation_error, random_precision
 
 
 def record(folder):
@@ -44,7 +45,7 @@ def test_a_step_is_measured(tmp_path, pooling):
 
 def test_a_layer_is_measured():
     config = BenchConfig(what="layer", pooling="precision", channels=8, side=3, batch_size=2, repeats=1, device="cpu")
-    found = bench.measure(config)
+    found = measure(config)
     assert found["forward_ms"] > 0
     assert found["forward_backward_ms"] > 0
     assert found["kept_gb_per_image"] == pytest.approx(found["kept_mib"] * 2**20 / 2 / 1e9)
@@ -53,21 +54,21 @@ def test_a_layer_is_measured():
 
 def test_slow_work_is_measured_once(monkeypatch):
     calls = []
-    assert bench.median_seconds(lambda: calls.append(1), torch.device("cpu"), 4)[1] == 4
+    assert _measure.median_seconds(lambda: calls.append(1), torch.device("cpu"), 4)[1] == 4
     assert len(calls) == 5  # and a warm-up
-    monkeypatch.setattr(bench, "SLOW_SECONDS", -1.0)
-    assert bench.median_seconds(lambda: None, torch.device("cpu"), 4)[1] == 1
+    monkeypatch.setattr(_measure, "SLOW_SECONDS", -1.0)
+    assert _measure.median_seconds(lambda: None, torch.device("cpu"), 4)[1] == 1
 
 
 def test_what_is_kept_is_counted_once_and_without_weights_and_input():
     layer = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid(), nn.Sigmoid())
     # The linear layer keeps its input and weight, each sigmoid its own output: 2 · 3 · 4 floats.
-    assert bench.kept_bytes(layer, torch.rand(3, 4)) == 2 * 3 * 4 * 4
+    assert _measure.saved_bytes(layer, torch.rand(3, 4)) == 2 * 3 * 4 * 4
 
 
 def test_tf32_is_put_back():
     before = torch.get_float32_matmul_precision()
-    with bench.tf32(True):
+    with _measure.tf32(True):
         assert torch.get_float32_matmul_precision() == "high"
     assert torch.get_float32_matmul_precision() == before
 
@@ -75,7 +76,7 @@ def test_tf32_is_put_back():
 @pytest.mark.gpu
 def test_peak_memory_on_a_gpu():
     config = BenchConfig(what="layer", pooling="isice", channels=64, batch_size=8, device="cuda")
-    assert bench.measure(config)["peak_mib"] > 0
+    assert measure(config)["peak_mib"] > 0
 
 
 def test_a_failed_measurement_is_recorded(tmp_path):
@@ -86,13 +87,11 @@ def test_a_failed_measurement_is_recorded(tmp_path):
 
 
 def test_datasets():
-    from isice.jobs.job import dataset_facts
-
-    assert dataset_facts(DatasetConfig("cars")) == {
+    assert dataset_sizes(DatasetConfig("cars")) == {
         "classes": 196, "images": {"total": 16185, "train": 8144, "test": 8041},
     }  # fmt: skip
-    with pytest.raises(ValueError, match=r"one whose size is known .*got 'folder'"):
-        dataset_facts(DatasetConfig("folder"))
+    with pytest.raises(ValueError, match=r"one of known size .*got 'folder'"):
+        dataset_sizes(DatasetConfig("folder"))
 
 
 @pytest.mark.parametrize("structure", ["dense", "dense_mild", "sparse"])

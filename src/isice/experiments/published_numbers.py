@@ -88,7 +88,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Printed:
+class PublishedTable:
     """A printed table. A key has one value for every axis in ``rows`` and ``columns``; numbers are text, as printed."""
 
     source: str = ""
@@ -137,7 +137,7 @@ def read_aggregates(tables: Sequence[Mapping[str, Any]], axes: Sequence[Axis]) -
     return tuple(found)
 
 
-def read_printed(table: Mapping[str, Any], known: Mapping[str, set[str]]) -> Printed | None:
+def read_published(table: Mapping[str, Any], known: Mapping[str, set[str]]) -> PublishedTable | None:
     """The table ``[printed]``; every word in it must be a known value of its axis."""
     if not table:
         return None
@@ -159,9 +159,10 @@ def read_printed(table: Mapping[str, Any], known: Mapping[str, set[str]]) -> Pri
             if text not in _NOTHING:
                 numbers.append(((*key, *column), _number(text, key)))
     notes = tuple(_read_note(note) for note in table.get("notes", ()))
-    printed = Printed(table.get("source", ""), rows, columns, tuple(row_keys), column_keys, tuple(numbers), notes)
-    _check_words(printed, known)
-    return printed
+    source = table.get("source", "")
+    found = PublishedTable(source, rows, columns, tuple(row_keys), column_keys, tuple(numbers), notes)
+    _check_words(found, known)
+    return found
 
 
 def _read_note(table: Mapping[str, Any]) -> Note:
@@ -189,7 +190,7 @@ def _number(text: str, row: tuple[str, ...]) -> str:
     return text
 
 
-def _check_words(printed: Printed, known: Mapping[str, set[str]]) -> None:
+def _check_words(printed: PublishedTable, known: Mapping[str, set[str]]) -> None:
     places = [dict(zip(printed.rows, key, strict=True)) for key in printed.row_keys]
     places += [dict(zip(printed.columns, key, strict=True)) for key in printed.column_keys]
     places += [{axis: word} for note in printed.notes for axis, words in note.at for word in words]

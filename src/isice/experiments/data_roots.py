@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..config import DataConfig, RunConfig
-from ..data import dataset_info
-from ..experiments.loader import Cell
+from .loader import Cell
 
 Place = tuple[str, str | None]
 
@@ -53,6 +52,8 @@ def _missing(config: DataConfig) -> str | None:
         return None
     if not Path(config.root).expanduser().is_dir():
         return f"{config.root} does not exist"
+    from ..data import dataset_info
+
     try:
         dataset_info(config.name).load(config)
     except (ValueError, OSError) as error:
@@ -73,4 +74,6 @@ def check_data(cells: Iterable[Cell]) -> None:
 
 
 def _needs_files(cell: Cell) -> bool:
+    from ..data import dataset_info
+
     return isinstance(cell.config, RunConfig) and not dataset_info(cell.config.data.name).embedded

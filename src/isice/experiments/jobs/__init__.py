@@ -1,0 +1,36 @@
+"""What one cell of an experiment computes: one file per kind of job, each with its config and a ``JOB``."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from ...records import failure, new_record, write_record
+from ..job_configs import find_job
+
+
+def run_job(config: Any, folder: Path, label: str, *, kind: str = "train", force: bool = False) -> None:
+    """Compute one config and write its record to ``folder``, also if it fails.
+
+    Args:
+        config: A config of the class that belongs to ``kind``.
+        folder: The folder of the run.
+        label: Name in the progress display.
+        kind: The kind of job, the name of a file in this package.
+        force: Start a training run over instead of resuming it.
+    """
+    job = find_job(kind)
+    if job.run is not None:
+        job.run(config, folder, label, force)
+        return
+    if job.compute is None:
+        raise TypeError(f"jobs: expected {kind}.JOB to have compute or run, got neither.")
+    from ...train.hardware import hardware
+
+    record = new_record(config, hardware()) | {"kind": kind}
+    start = time.perf_counter()
+    try:
+        record |= {"status": "finished", **job.compute(config)}
+    except Exception as error:
+        write_record(folder, record | failure(error))
+        raise
+    write_record(folder, record | {"seconds": time.perf_counter() - start})

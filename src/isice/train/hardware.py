@@ -1,0 +1,29 @@
+"""The machine that computes, as records describe it."""
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def hardware(device: torch.device | None = None) -> dict[str, Any]:
+    """Describe the CPU and, if given, the device that computes."""
+    found: dict[str, Any] = {"cpu": _cpu_name(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+    if device is not None:
+        found["device"] = str(device)
+    if device is not None and device.type == "cuda":
+        found["gpu"] = torch.cuda.get_device_name(device)
+        found["gpus"] = torch.cuda.device_count()
+        found["cuda"] = torch.version.cuda
+    return found
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,41 @@
+"""Names and config hashes of the package's experiments: finished runs are found by them, so they never change."""
+
+import hashlib
+import json
+
+import pytest
+
+from isice.experiments.loader import list_experiments, load_experiment
+
+# Experiment → number of runs, name of the first, digest of all names, labels and hashes.
+RUNS = {
+    "cub_heads": (4, "gap-seed0-10d73be1", "3bfa8b874603b9bd"),
+    "demo": (4, "gap-seed0-aa06ae74", "661781922cfd9271"),
+    "figure3": (96, "dense-sice-120-seed0-d4ec57a7", "bfb26847fa916979"),
+    "figure5": (4, "gap-seed0-7856fa60", "28842248ddbd8a6a"),
+    "layer": (72, "gap-64-8-seed0-471168b8", "32e426ce422d287b"),
+    "memory": (4, "isice_5-seed0-a202129b", "8a61276ac7ceb51c"),
+    "sice_frozen": (4, "sice-128-seed0-7e58376f", "640ab680e57e1826"),
+    "structure": (108, "sparse-rate-120-seed0-2c4364e3", "553bcc68b354112b"),
+    "table1": (900, "vgg16-gap-mit_indoor67-seed0-814e6d13", "d9d931c088663eab"),
+    "table2": (8, "gap-resnet50-seed0-20fa8b73", "96422286acaa0c93"),
+    "table3": (64, "isqrt_cov-256-mit_indoor67-vgg16-seed0-21253d3c", "1ec8064ef866f6d1"),
+    "table4": (10, "isice-mit_indoor67-seed0-68b81d8c", "eb99a1ba21b3a529"),
+    "table5": (6, "gap-seed0-03104a41", "b5ca654011ceaad4"),
+    "table6": (8, "mit_indoor67-seed0-be150c10", "e323ce75bf59fc78"),
+    "table7": (72, "isqrt_cov-mit_indoor67-vgg16-seed0-21253d3c", "a1a93cb95a611495"),
+    "table8": (72, "isqrt_cov-mit_indoor67-vgg16-seed0-21253d3c", "494c9d88ca812086"),
+    "table9": (40, "isqrt_cov-vgg16-mit_indoor67-seed0-21253d3c", "06a8abeddb9e0a77"),
+    "table10": (15, "isice-mit_indoor67-seed0-68b81d8c", "087061fd5154ba01"),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_keep_their_names_and_hashes(name):
+    cells = load_experiment(name).cells()
+    listed = json.dumps([[cell.name, cell.label, cell.hash] for cell in cells])
+    assert (len(cells), cells[0].name, hashlib.sha256(listed.encode()).hexdigest()[:16]) == RUNS[name]
+
+
+def test_every_experiment_is_checked():
+    assert set(list_experiments()) == set(RUNS)
