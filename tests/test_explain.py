@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from isice import create_model, create_pooling
+from isice import SPDPooling, create_model, create_pooling
 from isice.config import RunConfig, override
 from isice.data.synthetic import gaussian_fields, texture_covariances
 from isice.explain import (
@@ -164,6 +164,17 @@ def test_partial_correlations_follow_the_head():
     torch.testing.assert_close(same[0], same[2], rtol=1e-5, atol=1e-6)
     sparse = partial_correlations(create_pooling("sice(sparsity=10.0)", 5), x)
     torch.testing.assert_close(sparse[0], torch.eye(5).double())
+
+
+def test_a_layer_says_itself_that_it_estimates_a_precision_matrix():
+    class Fixed(SPDPooling):
+        estimates_precision = True
+
+        def transform(self, cov: Tensor) -> Tensor:
+            return torch.tensor([[4.0, -1.0], [-1.0, 1.0]]).expand_as(cov)
+
+    found = partial_correlations(Fixed(2), torch.rand(3, 2, 4, 4))
+    torch.testing.assert_close(found, torch.tensor([[1.0, 0.5], [0.5, 1.0]]).expand(3, 2, 2))
 
 
 @pytest.mark.parametrize("pooling", ["isice", "gap"])

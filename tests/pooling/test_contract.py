@@ -58,6 +58,15 @@ class TestContract:
         for height, width in [(1, 1), (3, 3), (4, 7), (9, 2)]:
             assert layer(features(2, CHANNELS, height, width)).shape == (2, layer.out_features)
 
+    def test_matrix_and_partial_correlations_where_there_are_any(self, name):
+        layer, x = make(name).eval(), features(2, CHANNELS, 5, 5)
+        matrix, partial = layer.matrix(x), layer.partial_correlations(x)
+        for found in (one for one in (matrix, partial) if one is not None):
+            assert found.shape == (2, CHANNELS, CHANNELS)
+            torch.testing.assert_close(found, found.mT)
+        if partial is not None:
+            torch.testing.assert_close(partial.diagonal(dim1=1, dim2=2), torch.ones(2, CHANNELS))
+
     def test_empty_batch(self, name):
         assert make(name)(features(0, CHANNELS, 3, 3)).shape == (0, make(name).out_features)
 

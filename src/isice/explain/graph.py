@@ -12,14 +12,7 @@ from ..ops.correlation import partial_correlation
 from ..ops.covariance import covariance
 from ..ops.regularized_precision import regularized_precision
 from ..pooling import Pooling
-from ..pooling.isice import ISICE
-from ..pooling.partial_correlation import PartialCorrelation
-from ..pooling.precision import Precision
-from ..pooling.sice import SICE
 from .maps import check_network, enlarge, evaluation
-
-# Heads whose matrix is an estimate of the inverse covariance.
-_PRECISION_HEADS = (ISICE, Precision, SICE)
 
 
 @dataclass(frozen=True)
@@ -79,11 +72,8 @@ def partial_correlations(pooling: Pooling, features: Tensor) -> Tensor:
         >>> partial_correlations(create_pooling("isice", 8), torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 8, 8])
     """
-    if isinstance(pooling, PartialCorrelation):
-        return pooling.matrix(features) / pooling.scale
-    if isinstance(pooling, _PRECISION_HEADS):
-        return partial_correlation(pooling.matrix(features))
-    return partial_correlation(regularized_precision(covariance(features)))
+    estimated = pooling.partial_correlations(features)
+    return partial_correlation(regularized_precision(covariance(features))) if estimated is None else estimated
 
 
 def _graph(matrix: Tensor, features: Tensor, images: Tensor, n_pairs: int) -> ChannelGraph:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from .._checks import check_feature_map, check_int, is_half
 from .._specs import format_spec
+from ..ops.correlation import partial_correlation
 from ..ops.covariance import covariance
 from ..ops.vectorize import vectorize
 
@@ -46,6 +47,14 @@ class Pooling(nn.Module):
     def pool_with_loss(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Like :meth:`pool`, with the layer's auxiliary loss (a scalar to add to the training loss; zero here)."""
         return self.pool(x), x.new_zeros(())
+
+    def matrix(self, x: Tensor) -> Tensor | None:
+        """Return the symmetric matrix (B, C, C) behind the output, or None if the layer has no such matrix."""
+        return None
+
+    def partial_correlations(self, x: Tensor) -> Tensor | None:
+        """Return the partial correlations (B, C, C) that the layer estimates, or None if it estimates none."""
+        return None
 
     def forward(self, x: Tensor, return_loss: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         """Pools ``x``; with ``return_loss`` also returns the auxiliary loss."""
@@ -86,7 +95,12 @@ class SPDPooling(Pooling):
     """Covariance → a symmetric matrix made from it → its upper triangle (paper, Fig. 2).
 
     A subclass defines :meth:`transform`; :meth:`matrix` gives the matrix itself, for looking at it.
+
+    Attributes:
+        estimates_precision: The matrix estimates the inverse covariance, up to a factor.
     """
+
+    estimates_precision: ClassVar[bool] = False
 
     def __init__(self, in_channels: int) -> None:
         super().__init__(in_channels)
@@ -99,6 +113,9 @@ class SPDPooling(Pooling):
     def matrix(self, x: Tensor) -> Tensor:
         """The symmetric matrix (B, C, C) that :meth:`pool` vectorizes."""
         return self.transform(covariance(x))
+
+    def partial_correlations(self, x: Tensor) -> Tensor | None:
+        return partial_correlation(self.matrix(x)) if self.estimates_precision else None
 
     def pool(self, x: Tensor) -> Tensor:
         return vectorize(self.matrix(x))

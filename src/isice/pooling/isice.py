@@ -22,6 +22,7 @@ class ISICE(SPDPooling):
     """
 
     reference = "Rahman et al.: Learning Partial Correlation based Deep Visual Representation, CVPR 2023 (Alg. 2)"
+    estimates_precision = True
 
     def __init__(
         self,

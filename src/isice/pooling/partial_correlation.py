@@ -52,3 +52,6 @@ class PartialCorrelation(SPDPooling):
     def transform(self, cov: Tensor) -> Tensor:
         precision = regularized_precision(cov, method=self.method, n_iter=self.n_inverse_iter, ridge=self.ridge)
         return self.scale * partial_correlation(precision)
+
+    def partial_correlations(self, x: Tensor) -> Tensor:
+        return self.matrix(x) / self.scale

@@ -26,6 +26,7 @@ class Precision(SPDPooling):
     """
 
     reference = "Rahman et al.: Learning Partial Correlation based Deep Visual Representation, CVPR 2023 (Alg. 1)"
+    estimates_precision = True
 
     def __init__(self, in_channels: int, *, n_inverse_iter: int = 7) -> None:
         super().__init__(in_channels)

@@ -37,6 +37,7 @@ class SICE(SPDPooling):
         "Friedman, Hastie, Tibshirani: Sparse inverse covariance estimation with the graphical lasso, "
         "Biostatistics 2008; as a trainable layer: this package"
     )
+    estimates_precision = True
 
     def __init__(
         self,

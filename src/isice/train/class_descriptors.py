@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from ..data import Part
+from ..pooling import Pooling
 
 # Nobody can look at more: descriptors of this side, pictures of this side, this many at a time.
 _MAX_SIDE, _PICTURE_SIDE, _BATCH = 256, 64, 32
@@ -61,4 +62,5 @@ def _descriptors(model: nn.Module, images: Tensor) -> Tensor:
         model(images)
     finally:
         handle.remove()
-    return pooling.matrix(seen[0]) if hasattr(pooling, "matrix") else pooling(seen[0])  # type: ignore[operator]
+    matrix = pooling.matrix(seen[0]) if isinstance(pooling, Pooling) else None
+    return pooling(seen[0]) if matrix is None else matrix
