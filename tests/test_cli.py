@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from isice import __version__, cli
+from isice._extras import EXTRAS
 from isice.cli._app import console
 from isice.ops import _dispatch
 
@@ -96,21 +97,24 @@ def test_doctor_tells_of_kernels_that_do_not_compile(monkeypatch):
     assert "do not compile (RuntimeError: no gcc)" in cli.doctor._kernels()
 
 
-def test_doctor_knows_what_the_package_needs(monkeypatch):
-    with (Path(__file__).parents[1] / "pyproject.toml").open("rb") as file:
-        lines = tomllib.load(file)["project"]["dependencies"]
-    names = {re.match(r"[\w-]+", line)[0].replace("scikit-learn", "sklearn").replace("-", "_") for line in lines}
-    assert names == set(cli.doctor.REQUIRED)
+def import_names(lines):
+    names = {"scikit-learn": "sklearn", "pillow": "PIL"}
+    packages = [re.match(r"[\w-]+", line)[0] for line in lines]
+    return {names.get(package, package.replace("-", "_")) for package in packages}
+
+
+def test_doctor_checks_the_dependencies_of_pyproject(monkeypatch):
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert import_names(project["dependencies"]) == set(cli.doctor.REQUIRED)
+    extras = {name: project["optional-dependencies"][name] for name in EXTRAS}
+    assert {name: import_names(lines) for name, lines in extras.items()} == {n: set(p) for n, p in EXTRAS.items()}
     monkeypatch.setattr(cli.doctor, "find_spec", lambda name: None if name == "timm" else object())
     result = CliRunner().invoke(cli.app, ["doctor"])
     assert result.exit_code == 1
     assert "missing: timm" in result.output
 
 
-def test_doctor_tells_of_missing_extras_without_failing(monkeypatch):
-    with (Path(__file__).parents[1] / "pyproject.toml").open("rb") as file:
-        lines = tomllib.load(file)["project"]["optional-dependencies"]["export"]
-    assert {re.match(r"[\w-]+", line)[0] for line in lines} == set(cli.doctor.EXTRAS["export"])
+def test_doctor_reports_missing_extras_without_failing(monkeypatch):
     monkeypatch.setattr(cli.doctor, "find_spec", lambda name: None if name == "onnxscript" else object())
     text = invoke("doctor")
     assert "without onnxscript: pip install 'isice[export]'" in text

@@ -1,28 +1,30 @@
 """Partial-correlation and other second-order representations for PyTorch.
 
-The public names are loaded when they are first used, so ``import isice`` is quick.
+Public names and submodules are imported on first use, so ``import isice`` is fast.
 """
 
 import importlib
+import pkgutil
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "Network": "isice.models",
-    "Pooling": "isice.pooling",
-    "SPDPooling": "isice.pooling",
-    "attach": "isice.models",
-    "create_model": "isice.models",
-    "create_pooling": "isice.pooling",
-    "functional": "isice.functional",
-    "list_poolings": "isice.pooling",
-    "load_weights": "isice.models",
-    "register_pooling": "isice.pooling",
+    "Network": "models",
+    "Pooling": "pooling",
+    "SPDPooling": "pooling",
+    "attach": "models",
+    "create_model": "models",
+    "create_pooling": "pooling",
+    "list_poolings": "pooling",
+    "load_weights": "models",
+    "register_pooling": "pooling",
 }
 
 if TYPE_CHECKING:
     from . import functional as functional
+    from . import models as models
+    from . import pooling as pooling
     from .models import Network as Network
     from .models import attach as attach
     from .models import create_model as create_model
@@ -33,15 +35,20 @@ if TYPE_CHECKING:
     from .pooling import list_poolings as list_poolings
     from .pooling import register_pooling as register_pooling
 
-__all__ = [*_HOME, "__version__"]
+__all__ = [*_HOME, "__version__", "functional"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'isice' has no attribute {name!r}; it has {', '.join(sorted(_HOME))}.")
-    module = importlib.import_module(_HOME[name])
-    return module if name == "functional" else getattr(module, name)
+    if name in _HOME:
+        return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    if name in _submodules():
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module 'isice' has no attribute {name!r}; it has {', '.join(__dir__())}.")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*__all__, *_submodules()})
+
+
+def _submodules() -> list[str]:
+    return [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]

@@ -1,6 +1,21 @@
-"""``python -m isice``, where the command is not installed."""
+"""Entry point of the ``isice`` command and of ``python -m isice``."""
 
-from .cli import main
+import sys
+
+from ._extras import missing_package
+
+
+def main() -> None:
+    """Run the command line. Without its packages, print the extra to install and exit with status 2."""
+    try:
+        from .cli import main as run
+    except ModuleNotFoundError as error:
+        if (line := missing_package(error)) is None:
+            raise
+        print(line, file=sys.stderr)
+        sys.exit(2)
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import __version__
+from .._extras import missing_package
 
 app = typer.Typer(
     name="isice",
@@ -46,7 +47,8 @@ def main() -> None:
     except _USER_ERRORS as error:
         if os.environ.get("ISICE_DEBUG"):
             traceback.print_exc()
-        text = " ".join(str(error).split()) or type(error).__name__
+        hint = missing_package(error) if isinstance(error, ModuleNotFoundError) else None
+        text = hint or " ".join(str(error).split()) or type(error).__name__
         Console(stderr=True).print(f"error: {text}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
 

@@ -5,26 +5,11 @@ from importlib.util import find_spec
 
 import typer
 
+from .._extras import EXTRAS
 from ._app import app, console, facts_table, tell
 
-# Import names of what pyproject.toml asks for; a test keeps both alike.
-REQUIRED = (
-    "torch",
-    "torchvision",
-    "timm",
-    "numpy",
-    "safetensors",
-    "sklearn",
-    "matplotlib",
-    "jinja2",
-    "lightning_fabric",
-    "torchmetrics",
-    "tensorboard",
-    "huggingface_hub",
-    "rich",
-    "typer",
-)
-EXTRAS = {"export": ("onnx", "onnxscript", "onnxruntime")}
+# Import names of the required packages of pyproject.toml.
+REQUIRED = ("torch", "timm", "numpy", "safetensors")
 
 
 @app.command()

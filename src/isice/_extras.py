@@ -1,0 +1,33 @@
+"""Optional packages, and the extra of pyproject.toml that installs each."""
+
+# Import names, per extra. A package in several extras belongs to the first.
+EXTRAS = {
+    "train": (
+        "torchvision",
+        "PIL",
+        "sklearn",
+        "lightning_fabric",
+        "torchmetrics",
+        "tensorboard",
+        "huggingface_hub",
+        "rich",
+        "typer",
+    ),
+    "sklearn": ("sklearn",),
+    "report": ("matplotlib", "jinja2", "rich"),
+    "export": ("onnx", "onnxscript", "onnxruntime"),
+}
+
+
+def missing_package(error: ModuleNotFoundError) -> str | None:
+    """Return a line that says which extra installs a missing package, or None for any other module.
+
+    Example:
+        >>> missing_package(ModuleNotFoundError(name="matplotlib.pyplot"))
+        "isice: expected the package 'matplotlib', which is not installed; run pip install 'isice[report]'."
+    """
+    package = (error.name or "").split(".")[0]
+    for extra, packages in EXTRAS.items():
+        if package in packages:
+            return f"isice: expected the package {package!r}, which is not installed; run pip install 'isice[{extra}]'."
+    return None
