@@ -1,10 +1,25 @@
 """Configs: TOML round trip, overrides, and errors that name the key."""
 
 import dataclasses
+import json
+import warnings
+from pathlib import Path
 
 import pytest
 
-from isice.config import RunConfig, config_hash, from_dict, load_config, override, set_value, to_dict, to_toml
+from isice.config import (
+    RunConfig,
+    config_hash,
+    from_dict,
+    load_config,
+    override,
+    read_toml,
+    set_value,
+    to_dict,
+    to_toml,
+)
+
+ROOT = Path(__file__).parents[1]
 
 
 def changed() -> RunConfig:
@@ -127,6 +142,45 @@ def test_hash_follows_what_is_computed():
     assert config_hash(set_value(base, "optim.lr", 1)) == config_hash(set_value(base, "optim.lr", 1.0))
 
 
+# Computed before data.split became data.partition: finished runs are found by their hash.
+@pytest.mark.parametrize(
+    ("assignments", "expected"),
+    [
+        ([], "785663b686fb"),
+        (["data.partition=3"], "1684d641c50b"),
+        (
+            ["data.partition=10", "data.name=dtd", "optim.lr=0.01", "model.pooling=isice(n_iter=3)"],
+            "fd589cffdb82",
+        ),
+    ],
+)
+def test_hashes_do_not_change_between_versions(assignments, expected):
+    assert config_hash(override(RunConfig(), assignments)) == expected
+
+
+def test_former_key_of_an_override_is_read_with_a_warning():
+    with pytest.warns(FutureWarning, match=r"'data.split' is deprecated; write 'data.partition'"):
+        assert override(RunConfig(), ["data.split=3"]).data.partition == 3
+
+
+def test_former_key_of_a_file_is_read_with_a_warning(tmp_path):
+    path = tmp_path / "old.toml"
+    path.write_text("[data]\nsplit = 3\n\n[axes.x.a]\nrepeat.data.split = [1, 2]\n")
+    with pytest.warns(FutureWarning, match=r"'data.split' is deprecated"):
+        found = read_toml(path)
+    assert found == {"data": {"partition": 3}, "axes": {"x": {"a": {"repeat": {"data": {"partition": [1, 2]}}}}}}
+
+
+def test_record_written_before_a_rename_loads_without_a_warning():
+    path = next(ROOT.glob("benchmarks/results/cub200_vgg16_224/isice-*/record.json"))
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert "split" in record["config"]["data"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        config = from_dict(record["config"])
+    assert config_hash(config) == record["hash"]
+
+
 @pytest.mark.parametrize(
     "assignment", ["device=cpu", "devices=8", "threads=1", "compile=true", "data.workers=3", "data.root=elsewhere"]
 )
@@ -135,7 +189,7 @@ def test_hash_ignores_where_it_is_computed(assignment):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(FileNotFoundError, match="does not exist"):
+    with pytest.raises(FileNotFoundError, match="got no file"):
         load_config(tmp_path / "no.toml")
     (tmp_path / "bad.toml").write_text("a = ")
     with pytest.raises(ValueError, match=r"valid TOML in .*bad\.toml"):

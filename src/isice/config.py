@@ -1,7 +1,7 @@
-"""What a run is: frozen dataclasses ⇄ TOML, ``a.b=c`` overrides, and a hash that says whether two runs are the same.
+"""Configuration of a run: frozen dataclasses, TOML files, ``a.b=c`` overrides and a hash.
 
-An unknown key is an error with a suggestion, a wrong type is an error that names the key. TOML has no null, so the
-word ``"none"`` stands for ``None`` wherever a field allows it.
+An unknown key is an error with a suggestion; a wrong type is an error that names the key. TOML has
+no null, so ``"none"`` stands for ``None`` where a field allows it.
 """
 
 import ast
@@ -11,6 +11,7 @@ import json
 import tomllib
 import types
 import typing
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +19,18 @@ from typing import Any
 
 from ._checks import check_choice, check_int, check_number, suggestion
 
-# Fields that say where a run computes and not what: they are no part of the hash.
-_WHERE = {"hashed": False}
+# Execution settings, excluded from the hash.
+_EXECUTION = {"hashed": False}
+# Renamed fields. Former names are still read, and still hashed, so that a run keeps its hash.
+_RENAMED = {"data.split": "data.partition"}
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """② – ⑦: the network, as in :func:`isice.create_model`; ``img_size`` follows ``data.image_size`` unless given."""
+    """The network ②–⑦: arguments of :func:`isice.create_model`.
+
+    ``img_size`` defaults to ``data.image_size``.
+    """
 
     backbone: str = "small_cnn"
     pooling: str = "isice"
@@ -41,20 +47,23 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """① the data: which, where, at what size, how transformed, and how much of train is held out for validation.
+    """The data ①: dataset, location, image size, transform and validation split.
 
-    ``split`` is the number of the dataset's own split (DTD: 1 … 10) or seeded one (mini-ImageNet). ``transform`` and
-    ``mean``/``std`` are the dataset's unless given. An unreadable image stops the run, or is left out and counted.
-    ``cache`` keeps decoded images: in memory, which changes no result, or on the GPU, which decodes and resizes itself.
+    ``partition`` numbers the train/test partition of a dataset that has several (DTD: 1 … 10), or
+    seeds a random one (mini-ImageNet). ``val_fraction`` of the training images, chosen by
+    ``split_seed``, is held out for validation. ``transform``, ``mean`` and ``std`` default to those
+    of the dataset. ``on_bad_image`` stops at an unreadable image or skips and counts it. ``cache``
+    keeps decoded images in memory, with identical results, or on the GPU, whose decoder and
+    resizing differ slightly.
     """
 
     name: str = "digits"
-    root: str | None = field(default=None, metadata=_WHERE)
-    download: bool = field(default=False, metadata=_WHERE)
+    root: str | None = field(default=None, metadata=_EXECUTION)
+    download: bool = field(default=False, metadata=_EXECUTION)
     image_size: int | None = None
     batch_size: int = 64
-    workers: int = field(default=0, metadata=_WHERE)
-    split: int = 1
+    workers: int = field(default=0, metadata=_EXECUTION)
+    partition: int = field(default=1, metadata={"hashed_as": "split"})
     val_fraction: float = 0.0
     split_seed: int = 0
     transform: str = "auto"
@@ -67,7 +76,7 @@ class DataConfig:
     def __post_init__(self) -> None:
         check_int("config", "data.batch_size", self.batch_size, minimum=1)
         check_int("config", "data.workers", self.workers, minimum=0)
-        check_int("config", "data.split", self.split, minimum=1)
+        check_int("config", "data.partition", self.partition, minimum=1)
         check_int("config", "data.split_seed", self.split_seed, minimum=0)
         if self.image_size is not None:
             check_int("config", "data.image_size", self.image_size, minimum=1)
@@ -81,14 +90,15 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """How it learns.
+    """Optimizer, learning-rate schedule and training stages.
 
-    The rate follows ``schedule`` after ``warmup_epochs`` of linear growth: ``step`` multiplies it by ``gamma`` at each
-    milestone, ``cosine`` goes to zero. The classifier can have a rate (a factor) and a weight decay of its own.
-    ``data.batch_size`` images make one optimizer step, computed in ``accumulate`` portions. ``ema_decay`` averages the
-    weights, ``clip_norm`` bounds the gradient. Parts named in ``freeze`` do not learn, BatchNorm statistics included.
-    With ``head_epochs`` only ``head_parts`` learn at first, at the constant rate ``head_lr`` (``lr`` unless given); the
-    ``epochs`` and their schedule come after.
+    After ``warmup_epochs`` of linear warmup the learning rate follows ``schedule``: ``step``
+    multiplies it by ``gamma`` at each milestone, ``cosine`` decays it to zero. The classifier may
+    have its own learning-rate factor and weight decay. One optimizer step takes ``data.batch_size``
+    images in ``accumulate`` micro-batches. ``ema_decay`` averages the weights, ``clip_norm`` clips
+    the gradient norm. Modules in ``freeze`` are not trained, nor are their BatchNorm statistics
+    updated. ``head_epochs`` first trains ``head_parts`` alone at the constant rate ``head_lr``
+    (default ``lr``); ``epochs`` with their schedule follow.
     """
 
     optimizer: str = "adamw"
@@ -130,12 +140,13 @@ class OptimConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One training run, complete: the same config, seed and versions give the same result.
+    """One training run. The same config, seed and package versions give the same result.
 
-    ``select_on`` says where the reported epoch is chosen: on the validation part (``"val"``), not at all (``"last"``),
-    on the test part (``"test"``, and the record says so), or ``"auto"``: on validation if there is such a part, else
-    the last. ``devices`` and ``nodes`` count processes that this run starts itself; under torchrun or SLURM theirs are
-    used. All processes together make one batch of ``data.batch_size``.
+    ``select_on`` is the split on which the reported epoch is selected: ``"val"``, ``"test"`` (noted
+    in the record), ``"last"`` for the last epoch, or ``"auto"`` for ``"val"`` if there is a
+    validation split, else ``"last"``. ``devices`` and ``nodes`` count the processes to start;
+    torchrun and SLURM set them instead. ``data.batch_size`` is the global batch size, summed over
+    all processes.
 
     Example:
         >>> config = override(RunConfig(), ["model.pooling=gap", "optim.lr=0.01"])
@@ -150,15 +161,15 @@ class RunConfig:
     precision: str = "fp32"
     select_on: str = "auto"
     sync_bn: bool = False
-    device: str = field(default="auto", metadata=_WHERE)
-    devices: int = field(default=1, metadata=_WHERE)
-    nodes: int = field(default=1, metadata=_WHERE)
-    threads: int | None = field(default=None, metadata=_WHERE)
-    channels_last: bool = field(default=False, metadata=_WHERE)
-    compile: bool = field(default=False, metadata=_WHERE)
-    deterministic: bool = field(default=False, metadata=_WHERE)
-    checkpoint_every_steps: int | None = field(default=None, metadata=_WHERE)
-    tensorboard: bool = field(default=True, metadata=_WHERE)
+    device: str = field(default="auto", metadata=_EXECUTION)
+    devices: int = field(default=1, metadata=_EXECUTION)
+    nodes: int = field(default=1, metadata=_EXECUTION)
+    threads: int | None = field(default=None, metadata=_EXECUTION)
+    channels_last: bool = field(default=False, metadata=_EXECUTION)
+    compile: bool = field(default=False, metadata=_EXECUTION)
+    deterministic: bool = field(default=False, metadata=_EXECUTION)
+    checkpoint_every_steps: int | None = field(default=None, metadata=_EXECUTION)
+    tensorboard: bool = field(default=True, metadata=_EXECUTION)
 
     def __post_init__(self) -> None:
         check_int("config", "seed", self.seed, minimum=0)
@@ -170,38 +181,42 @@ class RunConfig:
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """The config as plain nested dictionaries, ready for JSON."""
-    return json.loads(json.dumps(dataclasses.asdict(config)))
+    """Return the config as nested dictionaries of JSON values."""
+    values: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
+    return values
 
 
 def from_dict(values: Mapping[str, Any], base: RunConfig | None = None) -> RunConfig:
-    """Lays nested ``values``, as read from TOML or JSON, over ``base`` (the defaults).
+    """Return ``base`` (default ``RunConfig()``) updated by nested values from TOML or JSON.
 
     Example:
         >>> from_dict({"optim": {"epochs": 3}}).optim.epochs
         3
     """
-    return _merge(base if base is not None else RunConfig(), values, "")
+    config: RunConfig = _merge(base if base is not None else RunConfig(), values, "")
+    return config
 
 
 def load_config(path: str | Path, base: RunConfig | None = None) -> RunConfig:
-    """Reads a config from a TOML file and lays it over ``base`` (the defaults)."""
+    """Return ``base`` (default ``RunConfig()``) updated by a TOML file."""
     return from_dict(read_toml(path), base)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """Reads a TOML file; a missing or malformed one is an error that names it."""
+    """Read a TOML file and rename former keys, with a warning."""
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"config: expected a TOML file, got {str(path)!r}, which does not exist.")
+        raise FileNotFoundError(
+            f"config: expected a TOML file, got {str(path)!r}, which does not exist; check the path."
+        )
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _with_current_keys(tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"config: expected valid TOML in {str(path)!r}: {error}.") from None
 
 
 def to_toml(config: RunConfig) -> str:
-    """Writes a config as TOML that :func:`load_config` reads back to an equal config."""
+    """Format a config as TOML, from which :func:`load_config` reads an equal config."""
     values = to_dict(config)
     lines = [f"{key} = {_toml_value(value)}" for key, value in values.items() if not isinstance(value, dict)]
     for table, entries in values.items():
@@ -211,48 +226,67 @@ def to_toml(config: RunConfig) -> str:
 
 
 def override(config: RunConfig, assignments: Iterable[str]) -> RunConfig:
-    """Applies ``"a.b=c"`` strings in order; the text after ``=`` is read according to the field's type."""
+    """Apply ``"a.b=c"`` strings in order, parsing each value by the type of its field."""
     for assignment in assignments:
         config = set_value(config, *split_assignment(assignment))
     return config
 
 
 def split_assignment(assignment: str) -> tuple[str, str]:
-    """``"a.b=c"`` → ``("a.b", "c")``."""
+    """Split ``"a.b=c"`` into ``("a.b", "c")``. A former key is renamed, with a warning."""
     key, equals, text = assignment.partition("=")
     if not equals or not key.strip():
         raise ValueError(f"config: expected an override like 'optim.lr=0.01', got {assignment!r}.")
-    return key.strip(), text.strip()
+    return _current_key(key.strip()), text.strip()
 
 
 def set_value(config: RunConfig, key: str, value: Any) -> RunConfig:
-    """The config with the field ``key`` (``"optim.lr"``) set; text is read according to the field's type."""
+    """Return the config with ``key`` (``"optim.lr"``) set; text is parsed by the field's type."""
     nested: Any = value
     for part in reversed(key.split(".")):
         nested = {part: nested}
-    return _merge(config, nested, "", from_text=isinstance(value, str))
+    changed: RunConfig = _merge(config, nested, "", from_text=isinstance(value, str))
+    return changed
 
 
 def config_hash(config: RunConfig) -> str:
-    """Twelve hexadecimal digits that are equal for equal runs, wherever they are computed.
+    """Return twelve hexadecimal digits that identify what a run computes.
 
-    Data root, workers, devices, threads and the like are left out: they say where and how a run computes, not what.
+    Execution settings (data root, workers, devices, threads …) are excluded.
     """
     text = json.dumps(_hashed(config), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _hashed(config: Any) -> dict[str, Any]:
-    kept = [f.name for f in dataclasses.fields(config) if f.metadata.get("hashed", True)]
-    values = {name: getattr(config, name) for name in kept}
+    kept = [f for f in dataclasses.fields(config) if f.metadata.get("hashed", True)]
+    values = {f.metadata.get("hashed_as", f.name): getattr(config, f.name) for f in kept}
     return {name: _hashed(v) if dataclasses.is_dataclass(v) else v for name, v in values.items()}
+
+
+def _current_key(key: str) -> str:
+    if key not in _RENAMED:
+        return key
+    warnings.warn(f"config: {key!r} is deprecated; write {_RENAMED[key]!r}.", FutureWarning, stacklevel=1)
+    return _RENAMED[key]
+
+
+def _with_current_keys(table: Mapping[str, Any], name: str = "") -> dict[str, Any]:
+    """Rename former keys at any depth: experiment files nest them, as in ``repeat.data.split``."""
+    renamed: dict[str, Any] = {}
+    for key, value in table.items():
+        current = _current_key(f"{name}.{key}").removeprefix(f"{name}.")
+        renamed[current] = _with_current_keys(value, key) if isinstance(value, Mapping) else value
+    return renamed
 
 
 def _merge(config: Any, values: Mapping[str, Any], prefix: str, *, from_text: bool = False) -> Any:
     hints = typing.get_type_hints(type(config))
     changes = {}
-    for name, value in values.items():
-        key = f"{prefix}{name}"
+    for given, value in values.items():
+        # No warning: configs saved with a run keep their former keys.
+        key = _RENAMED.get(f"{prefix}{given}", f"{prefix}{given}")
+        name = key.removeprefix(prefix)
         if name not in hints:
             known = [f"{prefix}{hint}" for hint in hints]
             raise ValueError(f"config: unknown key {key!r}; expected {', '.join(known)}.{_hint(key, known)}")
@@ -267,7 +301,7 @@ def _merge(config: Any, values: Mapping[str, Any], prefix: str, *, from_text: bo
 
 
 def _hint(key: str, known: list[str]) -> str:
-    # The likeliest mistake besides a misspelling is a field without its table: "lr" for "optim.lr".
+    # Besides misspellings, a field is often given without its table: "lr" for "optim.lr".
     config = RunConfig()
     tables = [f.name for f in dataclasses.fields(config) if dataclasses.is_dataclass(getattr(config, f.name))]
     everything = [f"{t}.{f.name}" for t in tables for f in dataclasses.fields(getattr(config, t))]
@@ -276,7 +310,7 @@ def _hint(key: str, known: list[str]) -> str:
 
 
 def _read(text: str, hint: Any) -> Any:
-    """Command-line text as the value it means; text for a string field stays as it is."""
+    """Parse command-line text by the type of its field; strings are not evaluated."""
     if typing.get_origin(hint) is tuple and str in typing.get_args(hint):
         return [part.strip(" '\"") for part in text.strip("[]()").split(",") if part.strip()]
     if hint is str or (str in typing.get_args(hint)):
@@ -291,7 +325,7 @@ def _read(text: str, hint: Any) -> Any:
 
 
 def _convert(key: str, hint: Any, value: Any) -> Any:
-    """``value`` as the type ``hint``; only int → float, list → tuple and "none" → None are converted."""
+    """Check the type of a value; convert int → float, list → tuple and "none" → None."""
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         if value is None or (isinstance(value, str) and value.lower() == "none"):
             return None
@@ -307,5 +341,5 @@ def _convert(key: str, hint: Any, value: Any) -> Any:
 
 
 def _toml_value(value: Any) -> str:
-    # JSON's strings, numbers, lists and booleans are TOML's; a null does not exist there.
+    # Strings, numbers, lists and booleans are written alike in JSON and TOML; TOML has no null.
     return '"none"' if value is None else json.dumps(value, ensure_ascii=False)

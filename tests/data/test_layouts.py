@@ -78,20 +78,20 @@ def test_cars(cars: Path):
     assert splits.test.targets.tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("split", [1, 10])
-def test_dtd_trains_on_train_and_val_of_the_chosen_split(dtd: Path, split: int):
-    splits = miniature("dtd", dtd, 2, 4, 2, split=split)
-    listed = [(dtd / f"dtd/dtd/labels/{part}{split}.txt").read_text().split() for part in ("train", "val", "test")]
+@pytest.mark.parametrize("partition", [1, 10])
+def test_dtd_trains_on_train_and_val_of_the_chosen_partition(dtd: Path, partition: int):
+    splits = miniature("dtd", dtd, 2, 4, 2, partition=partition)
+    listed = [(dtd / f"dtd/dtd/labels/{part}{partition}.txt").read_text().split() for part in ("train", "val", "test")]
     assert names(splits.train) == [line.split("/")[1] for line in listed[0] + listed[1]]
     assert names(splits.test) == [line.split("/")[1] for line in listed[2]]
     assert splits.train.targets.tolist() == [0, 1, 0, 1]
 
 
-def test_dtd_has_ten_splits_and_others_one(dtd: Path):
-    with pytest.raises(ValueError, match=r"data.split in 1 … 10 for 'dtd', got 11"):
-        miniature("dtd", dtd, 2, 4, 2, split=11)
-    with pytest.raises(ValueError, match=r"data.split in 1 … 1 for 'cub200', got 2"):
-        miniature("cub200", dtd, 2, 4, 2, split=2)
+def test_dtd_has_ten_partitions_and_others_one(dtd: Path):
+    with pytest.raises(ValueError, match=r"data.partition in 1 … 10 for 'dtd', got 11"):
+        miniature("dtd", dtd, 2, 4, 2, partition=11)
+    with pytest.raises(ValueError, match=r"data.partition in 1 … 1 for 'cub200', got 2"):
+        miniature("cub200", dtd, 2, 4, 2, partition=2)
 
 
 @pytest.mark.parametrize("unpacked_by_torchvision", [False, True])
@@ -110,7 +110,7 @@ def test_mini_imagenet_is_split_ninety_to_ten_in_every_class(mini_imagenet: Path
     assert splits.train.targets.bincount().tolist() == [18, 18, 18]
     assert splits.test.targets.bincount().tolist() == [2, 2, 2]
     assert not set(names(splits.train)) & set(names(splits.test))
-    again, other = (miniature("mini_imagenet", mini_imagenet, 3, 54, 6, split=split) for split in (1, 2))
+    again, other = (miniature("mini_imagenet", mini_imagenet, 3, 54, 6, partition=partition) for partition in (1, 2))
     assert names(again.test) == names(splits.test)
     assert names(other.test) != names(splits.test)
 

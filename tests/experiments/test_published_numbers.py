@@ -10,8 +10,8 @@ FILE = """
 recipe = "small"
 expand = "rows"
 [axes.data]
-a = {{ label = "A", data.split = 1 }}
-b = {{ label = "B", repeat.data.split = [2, 3], data.split_seed = 1 }}
+a = {{ label = "A", data.partition = 1 }}
+b = {{ label = "B", repeat.data.partition = [2, 3], data.split_seed = 1 }}
 [axes.head]
 gap = {{ model.pooling = "gap" }}
 isice = {{ model.pooling = "isice" }}
@@ -48,18 +48,18 @@ def test_a_table_of_ones_own(tmp_path):
     assert experiment.aggregates[0].of == ("a", "b")
     # Only printed rows are run, and b is repeated over two splits.
     assert [cell.label for cell in experiment.cells()] == [
-        "a gap", "a isice", "b gap split 2 seed 0", "b gap split 3 seed 0", "b isice split 2 seed 0",
-        "b isice split 3 seed 0",
+        "a gap", "a isice", "b gap partition 2 seed 0", "b gap partition 3 seed 0", "b isice partition 2 seed 0",
+        "b isice partition 3 seed 0",
     ]  # fmt: skip
 
 
 def test_an_override_of_what_is_repeated(tmp_path):
-    experiment = load(tmp_path).with_settings(["data.split=4"])
-    assert [cell.config.data.split for cell in experiment.cells()] == [4] * 4
+    experiment = load(tmp_path).with_settings(["data.partition=4"])
+    assert [cell.config.data.partition for cell in experiment.cells()] == [4] * 4
 
 
 def test_overrides_that_make_runs_equal_are_an_error(tmp_path):
-    experiment = load(tmp_path).with_settings(["data.split=4", "data.split_seed=4"])
+    experiment = load(tmp_path).with_settings(["data.partition=4", "data.split_seed=4"])
     assert len(experiment.cells()) == 2  # the axis has nothing left to vary
     path = tmp_path / "same.toml"
     path.write_text('[axes.x]\na = { model.pooling = "gap" }\nb = { model.pooling = "gap" }\n')

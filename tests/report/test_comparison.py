@@ -19,8 +19,8 @@ title = "Mine & yours_100%"
 recipe = "small"
 seeds = [0]
 [axes.data]
-a = { label = "A", data.split = 1 }
-b = { label = "B", repeat.data.split = [2, 3] }
+a = { label = "A", data.partition = 1 }
+b = { label = "B", repeat.data.partition = [2, 3] }
 [axes.head]
 gap = { label = "GAP", model.pooling = "gap" }
 isice = { model.pooling = "isice" }
@@ -64,7 +64,7 @@ def write(folder, config, accuracy, *, status="finished", name=None, evaluation=
 
 def configs(experiment, seeds=(0,)):
     cells = experiment.with_settings(seeds=list(seeds)).cells()
-    return {(c.at["head"], c.at["data"], c.config.data.split, c.config.seed): c.config for c in cells}
+    return {(c.at["head"], c.at["data"], c.config.data.partition, c.config.seed): c.config for c in cells}
 
 
 def texts(experiment, folder, **limits):

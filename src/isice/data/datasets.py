@@ -26,7 +26,7 @@ class DatasetInfo:
         load: Reads the archive, as :class:`~isice.data.layouts.Loaded`.
         protocol: Which images are for training and which for testing.
         note: Where the paper prints something else.
-        n_splits: How many splits ``data.split`` can choose from; None is any number.
+        n_partitions: How many splits ``data.partition`` can choose from; None is any number.
         downloads: Whether ``data.download`` can fetch it, or nothing need be fetched.
         embedded: Whether it needs no files: it comes with a package, or is generated.
         transform: The transform when the config says ``"auto"``.
@@ -44,7 +44,7 @@ class DatasetInfo:
     load: Callable[[DataConfig], Loaded]
     protocol: str = ""
     note: str = ""
-    n_splits: int | None = 1
+    n_partitions: int | None = 1
     downloads: bool = False
     embedded: bool = False
     transform: str = "paper"
@@ -136,9 +136,9 @@ DATASETS: dict[str, DatasetInfo] = {
         source="torchvision DTD",
         downloads=True,
         load=layouts.load_dtd,
-        protocol="official split 1 … 10 by data.split, train + val for training; the mean over the ten is reported",
+        protocol="official split 1 … 10 by data.partition, train + val for training; the mean over the ten is reported",
         note="the paper prints 4,512 / 1,128; every official split has 3,760 / 1,880",
-        n_splits=10,
+        n_partitions=10,
     ),
     "inaturalist2017": DatasetInfo(
         num_classes=5089,
@@ -159,8 +159,8 @@ DATASETS: dict[str, DatasetInfo] = {
         test_size=6000,
         source="100 ImageNet classes of 600 images (Vinyals et al. 2016; lists of Ravi and Larochelle 2017)",
         load=layouts.load_mini_imagenet,
-        protocol="90:10 in every class, data.split is the seed; the paper's own split is not published",
-        n_splits=None,
+        protocol="90:10 in every class, data.partition is the seed; the paper's own split is not published",
+        n_partitions=None,
     ),
     "imagenet100": DatasetInfo(
         num_classes=100,

@@ -1,6 +1,7 @@
 """How each archive lies on disk: from its own list files and folders to training and test files with labels.
 
-One function per dataset. Each takes the config and gives :class:`Loaded`; sizes are checked later, against the table.
+One function per dataset. Each takes the config and gives :class:`Loaded`; sizes are checked later,
+against the table.
 """
 
 import csv
@@ -82,18 +83,18 @@ def load_cars(config: DataConfig) -> Loaded:
 
 
 def load_dtd(config: DataConfig) -> Loaded:
-    """torchvision's DTD: official split 1 … 10 by ``data.split``, train and val together for training."""
+    """torchvision's DTD: official split 1 … 10 by ``data.partition``, train and val together for training."""
     from torchvision.datasets import DTD
 
-    parts = [_torchvision(config, DTD, split=name, partition=config.split) for name in ("train", "val", "test")]
+    parts = [_torchvision(config, DTD, split=name, partition=config.partition) for name in ("train", "val", "test")]
     return Loaded(tuple(parts[0].classes), _from_torchvision(*parts[:2]), _from_torchvision(parts[2]))
 
 
 def load_inaturalist2017(config: DataConfig) -> Loaded:
     """The competition's lists ``train2017.json`` and ``val2017.json``, with its ``train_val_images/``.
 
-    torchvision's INaturalist knows the images but not the parts, so it serves for the download only: it puts the
-    images under ``2017/``. The lists are 30 MB and have to be fetched by hand.
+    torchvision's INaturalist knows the images but not the parts, so it serves for the download
+    only: it puts the images under ``2017/``. The lists are 30 MB and have to be fetched by hand.
     """
     if config.download:
         from torchvision.datasets import INaturalist
@@ -110,8 +111,8 @@ def load_inaturalist2017(config: DataConfig) -> Loaded:
 def load_mini_imagenet(config: DataConfig) -> Loaded:
     """100 classes of 600 images, as one folder per class or as ``images/`` with train.csv, val.csv and test.csv.
 
-    The few-shot parts (other classes in each) are put together and split 90:10 in every class; ``data.split`` is the
-    seed of that split.
+    The few-shot parts (other classes in each) are put together and split 90:10 in every class;
+    ``data.partition`` is the seed of that split.
     """
     root = find_root(config)
     lists = [root / f"{name}.csv" for name in ("train", "val", "test")]
@@ -122,7 +123,7 @@ def load_mini_imagenet(config: DataConfig) -> Loaded:
         paths, labels = _class_folders(root)
     classes = sorted(set(labels))
     everything = _files(config, paths, labels, classes)
-    train, test = stratified_split(everything.targets, 0.1, config.split)
+    train, test = stratified_split(everything.targets, 0.1, config.partition)
     return Loaded(tuple(classes), everything.keep(train), everything.keep(test))
 
 

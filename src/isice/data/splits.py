@@ -71,8 +71,10 @@ def load_splits(config: DataConfig, info: DatasetInfo | None = None) -> Splits:
 def info_in_use(config: DataConfig, info: DatasetInfo | None = None) -> DatasetInfo:
     """The row of a dataset, with what the config says instead; classes are known once it is loaded."""
     info = info or dataset_info(config.name)
-    if info.n_splits is not None and config.split > info.n_splits:
-        raise ValueError(f"data: expected data.split in 1 … {info.n_splits} for {config.name!r}, got {config.split}.")
+    if info.n_partitions is not None and config.partition > info.n_partitions:
+        raise ValueError(
+            f"data: expected data.partition in 1 … {info.n_partitions} for {config.name!r}, got {config.partition}."
+        )
     if config.download and not info.downloads:
         raise ValueError(f"data: {config.name!r} has no download; get it ({info.source}) and set data.root.")
     # Not in the config itself: overrides set one field after the other.

@@ -4,7 +4,7 @@
 
     [axes.dataset]
     cub200 = { label = "Birds", data.name = "cub200" }
-    dtd = { label = "DTD", data.name = "dtd", repeat = { data.split = [1, 2, 3] } }   # three runs, one result
+    dtd = { label = "DTD", data.name = "dtd", repeat = { data.partition = [1, 2, 3] } }   # three runs, one result
 
     [grid]                                   # the short form: an axis that is one setting
     model.pooling = ["gap", "isice"]

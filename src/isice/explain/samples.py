@@ -33,4 +33,4 @@ def _data_of(folder: Path) -> DataConfig:
 
 
 def _what(config: DataConfig) -> tuple[object, ...]:
-    return config.name, config.split, config.transform, config.image_size
+    return config.name, config.partition, config.transform, config.image_size
