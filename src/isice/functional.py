@@ -12,7 +12,9 @@ from .ops.frobenius_sqrt import frobenius_sqrt
 from .ops.graphical_lasso import graphical_lasso, graphical_lasso_path, sparsity_max
 from .ops.isice import isice
 from .ops.isice_modulated import isice_modulated, modulation, modulation_penalty
+from .ops.joint_graphical_lasso import joint_graphical_lasso
 from .ops.kernel_matrix import gaussian_kernel_matrix
+from .ops.latent_graphical_lasso import latent_graphical_lasso
 from .ops.newton_schulz import newton_schulz_inverse, newton_schulz_inverse_sqrt, newton_schulz_sqrt
 from .ops.projection import kronecker_projection, low_rank_scores, rank_one_update, two_sided_projection
 from .ops.regularized_precision import regularized_precision
@@ -37,9 +39,11 @@ __all__ = [
     "inverse_residual",
     "isice",
     "isice_modulated",
+    "joint_graphical_lasso",
     "kernel_features",
     "kronecker_projection",
     "l2_normalize",
+    "latent_graphical_lasso",
     "low_rank_scores",
     "matrix_log",
     "matrix_power",

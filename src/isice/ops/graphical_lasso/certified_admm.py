@@ -1,0 +1,124 @@
+"""Driver of batched ADMM with a duality gap per problem, shared by the joint and latent graphical lassos."""
+
+import warnings
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from ..._checks import check_square
+from .autograd import NotConvergedWarning
+from .certificate import log_determinant
+from .theta_step import half_prox_by_eigh
+
+RELAXATION = 1.6
+SETTLE = 20  # iterations after which ρ changes less and less, so that ADMM converges
+DAMPING = 0.25  # exponent of the residuals' ratio; 0.5 oscillates where there are three variables
+State = TypeVar("State", bound=tuple[Tensor, ...])
+
+
+def certified_admm(
+    state: State,
+    iterate: Callable[[State, int], State],
+    duality_gap: Callable[[State], Tensor],
+    *,
+    bound: float,
+    max_iter: int,
+    who: str,
+) -> tuple[State, Tensor, Tensor]:
+    """Iterate until the gap of each problem is at most ``bound``; finished problems leave the batch.
+
+    Args:
+        state: Named tuple of tensors whose first dimension is the batch.
+        iterate: One iteration of the whole batch; its second argument counts from one.
+        duality_gap: Gap (B,) in float64.
+        bound: Largest accepted gap.
+        max_iter: Iterations after which the remaining problems are returned as they are, with a warning.
+        who: Operation that the warning names.
+
+    Returns:
+        The final state in the order of the batch, the gap (B,) and the iterations (B,).
+    """
+    kind = type(state)
+    place = torch.arange(len(state[0]), device=state[0].device)
+    finished: list[tuple[Tensor, State, Tensor, Tensor]] = []
+    next_check = 1
+    for iteration in range(1, max_iter + 1):
+        state = iterate(state, iteration)
+        if iteration < next_check and iteration < max_iter:
+            continue
+        # A check costs less than an iteration; the interval keeps its share small in long runs.
+        next_check = iteration + max(2, iteration // 20)
+        gap = duality_gap(state)
+        done = (gap <= bound) | (iteration == max_iter)
+        if bool(done.any()):
+            out = kind(*(tensor[done] for tensor in state))
+            finished.append((place[done], out, gap[done], torch.full_like(place[done], iteration)))
+            state, place = kind(*(tensor[~done] for tensor in state)), place[~done]
+            if len(place) == 0:
+                break
+    order = torch.argsort(torch.cat([part[0] for part in finished]))
+    tensors = (torch.cat(parts)[order] for parts in zip(*(part[1] for part in finished), strict=True))
+    gap, n_iter = (torch.cat([part[i] for part in finished])[order] for i in (2, 3))
+    if bool((gap > bound).any()):
+        warnings.warn(
+            f"{who}: {int((gap > bound).sum())} of {len(gap)} problems did not converge in {max_iter} iterations; the "
+            f"largest duality gap is {float(gap.max()):.3g}, asked for was {bound:.3g}; raise max_iter or tol.",
+            NotConvergedWarning,
+            stacklevel=3,
+        )
+    return kind(*tensors), gap, n_iter
+
+
+def balance(primal: Tensor, dual: Tensor, iteration: int) -> Tensor:
+    """Factor by which ρ changes so that the relative residuals of each problem become equal."""
+    factor = (primal / dual).pow(DAMPING).nan_to_num(1.0, 1.0, 1.0).clamp(0.5, 2.0)
+    return factor if iteration <= SETTLE else factor ** (SETTLE / iteration)
+
+
+def proximal_log_det(b: Tensor, rho: Tensor) -> Tensor:
+    """Positive definite root of Θ⁻¹ − ρΘ = B, exactly symmetric (..., D, D)."""
+    half = half_prox_by_eigh(b, rho)
+    return half + half.mT
+
+
+def log_det(matrix: Tensor) -> Tensor:
+    """Log-determinant (...) in float64; −∞ where a matrix is not positive definite."""
+    return log_determinant(matrix.flatten(0, -3)).reshape(matrix.shape[:-2])
+
+
+def checked_problem(who: str, cov: Tensor, scale: str, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Symmetric float64 matrices in the unit of the penalty, the unit (..., D, D), and the factors of the penalty.
+
+    With ``scale="raw"`` the unit is one number per matrix, the mean variance, which only helps ADMM; with
+    ``"correlation"`` it is that of each pair of variables.
+    """
+    if cov.requires_grad:
+        raise ValueError(f"{who}: expected matrices without gradient, because it is not differentiable; detach() them.")
+    cov = cov.double()
+    scales = cov.detach().diagonal(dim1=-2, dim2=-1).abs().clamp(min=torch.finfo(cov.dtype).tiny).sqrt()
+    asymmetry = ((cov - cov.mT).abs() / (scales.unsqueeze(-1) * scales.unsqueeze(-2))).max()
+    if not bool(torch.isfinite(cov).all()):
+        raise ValueError(f"{who}: expected finite matrices, got NaN or infinity; clean the input first.")
+    variance = cov.diagonal(dim1=-2, dim2=-1)
+    if bool((variance <= 0).any()):
+        raise ValueError(
+            f"{who}: expected a positive variance for every variable, got {float(variance.min()):.3g}, for which the "
+            "problem has no minimum; drop constant variables."
+        )
+    if float(asymmetry) > 1e-3:
+        raise ValueError(f"{who}: expected symmetric matrices, got a relative asymmetry of {float(asymmetry):.3g}.")
+    unit = scales.unsqueeze(-1) * scales.unsqueeze(-2)
+    if scale == "raw":
+        unit = variance.mean(-1)[..., None, None].expand_as(cov)
+    off = 1 - torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
+    if weights is not None:
+        check_square(who, weights)
+        if weights.shape[-1] != cov.shape[-1] or bool((weights < 0).any()):
+            raise ValueError(
+                f"{who}: expected non-negative weights (..., D, D) with D = {cov.shape[-1]}, "
+                f"got shape {tuple(weights.shape)} and a minimum of {float(weights.min()):.3g}."
+            )
+        off = off * 0.5 * (weights + weights.mT).to(cov)
+    return 0.5 * (cov + cov.mT) / unit, unit, off

@@ -1,0 +1,241 @@
+"""Joint graphical lasso: sparse precision matrices of several classes that share their structure."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._checks import check_choice, check_int, check_number, check_square
+from .graphical_lasso.certified_admm import (
+    RELAXATION,
+    balance,
+    certified_admm,
+    checked_problem,
+    log_det,
+    proximal_log_det,
+)
+
+__all__ = ["JointGraphicalLassoResult", "joint_graphical_lasso"]
+
+PENALTIES = ("group", "fused")
+
+
+class JointGraphicalLassoResult(NamedTuple):
+    """Solution of :func:`joint_graphical_lasso`.
+
+    Attributes:
+        precision: Θ (..., K, D, D), one per class, with exact zeros.
+        covariance: Θ⁻¹ (..., K, D, D).
+        dual: Feasible dual point W (..., K, D, D), from which the gap follows.
+        gap: Duality gap (...): the objective is at most this far above its minimum.
+        n_iter: ADMM iterations (...).
+    """
+
+    precision: Tensor
+    covariance: Tensor
+    dual: Tensor
+    gap: Tensor
+    n_iter: Tensor
+
+
+class _State(NamedTuple):
+    """Unfinished problems: matrices (B, K, D, D), penalties (B, 1, D, D), likelihood weights, ρ (B, 1, 1, 1)."""
+
+    cov: Tensor
+    sparsity: Tensor
+    similarity: Tensor
+    importance: Tensor
+    z: Tensor
+    v: Tensor
+    rho: Tensor
+
+
+def joint_graphical_lasso(
+    cov: Tensor,
+    sparsity: float | Tensor,
+    similarity: float | Tensor,
+    *,
+    penalty: str = "group",
+    class_weights: Tensor | None = None,
+    weights: Tensor | None = None,
+    scale: str = "raw",
+    tol: float = 1e-4,
+    max_iter: int = 5000,
+    init: JointGraphicalLassoResult | None = None,
+) -> JointGraphicalLassoResult:
+    r"""Sparse precision matrices of K classes with a common structure (Danaher, Wang and Witten 2014).
+
+    Minimises Σ_k n_k (−logdet Θ_k + ⟨S_k, Θ_k⟩) + λ₁ Σ_k Σ_{i≠j} |Θ_kij| + λ₂ P(Θ) over positive definite Θ_k. The
+    group penalty P = Σ_{i≠j} (Σ_k Θ_kij²)^½ favours edges that all classes have or lack. The fused penalty
+    P = Σ_{i≠j} Σ_{k<l} |Θ_kij − Θ_lij| favours equal entries. The diagonal is not penalised.
+
+    It computes in float64 and is not differentiable.
+
+    Args:
+        cov: Covariance matrices S (..., K, D, D), positive semi-definite.
+        sparsity: λ₁ ≥ 0, one number or one per problem, shape (...).
+        similarity: λ₂ ≥ 0, likewise. With λ₂ = 0 the classes are separate graphical lassos.
+        penalty: ``"group"`` or ``"fused"``.
+        class_weights: n_k > 0, shape (K,), such as numbers of samples divided by their mean; 1 by default.
+        weights: Non-negative, symmetric factors of both penalties per entry, (..., D, D).
+        scale: Unit of the penalties: ``"raw"`` is that of ``cov``; ``"correlation"`` solves the problem of the
+            correlation matrices and returns to the units of ``cov``.
+        tol: A problem is finished when its gap is at most ``tol``·K·D.
+        max_iter: Iterations after which a :class:`NotConvergedWarning` reports the gap reached.
+        init: Result of a similar problem to start from, for example of the next larger λ₁.
+
+    Returns:
+        Precision, covariance, dual point, gap and iterations.
+
+    Example:
+        >>> cov = torch.tensor([[[1.0, 0.5], [0.5, 1.0]], [[1.0, 0.1], [0.1, 1.0]]])
+        >>> result = joint_graphical_lasso(cov, 0.05, 0.5, penalty="fused", tol=1e-8)
+        >>> bool(result.precision[0, 0, 1] == result.precision[1, 0, 1] != 0)
+        True
+    """
+    who = "joint_graphical_lasso"
+    check_square(who, cov)
+    if cov.ndim < 3:
+        raise ValueError(f"{who}: expected one matrix per class (..., K, D, D), got {tuple(cov.shape)}; stack them.")
+    check_choice(who, "penalty", penalty, PENALTIES)
+    check_choice(who, "scale", scale, ("raw", "correlation"))
+    check_number(who, "tol", tol, strict=True)
+    check_int(who, "max_iter", max_iter, minimum=1)
+    standard, unit, off = checked_problem(who, cov, scale, weights)
+    if scale == "raw":  # one unit for all classes, which share penalties
+        unit = unit.mean(-3, keepdim=True).expand_as(unit)
+        standard = 0.5 * (cov + cov.mT).double() / unit
+    state, shape = _begin(who, standard, unit, off, sparsity, similarity, class_weights, scale, init)
+    final, _, n_iter = certified_admm(
+        state,
+        lambda now, iteration: _iterate(now, penalty, iteration),
+        lambda now: _gap(now, now.z, penalty),
+        bound=tol * cov.shape[-3] * cov.shape[-1],
+        max_iter=max_iter,
+        who=who,
+    )
+    return _result(final, n_iter, unit, shape, penalty, cov.dtype)
+
+
+def _begin(
+    who: str,
+    standard: Tensor,
+    unit: Tensor,
+    off: Tensor,
+    sparsity: float | Tensor,
+    similarity: float | Tensor,
+    class_weights: Tensor | None,
+    scale: str,
+    init: JointGraphicalLassoResult | None,
+) -> tuple[_State, torch.Size]:
+    first, second = (
+        _penalty(who, name, value, off) for name, value in (("sparsity", sparsity), ("similarity", similarity))
+    )
+    if scale == "raw":
+        first, second = first / unit[..., 0, :, :], second / unit[..., 0, :, :]
+    classes, size = standard.shape[-3], standard.shape[-1]
+    importance = torch.ones(classes) if class_weights is None else torch.as_tensor(class_weights)
+    if importance.shape != (classes,) or not bool((importance > 0).all()):
+        raise ValueError(f"{who}: expected {classes} class_weights > 0, got {importance.tolist()}.")
+    shape = torch.broadcast_shapes(standard.shape[:-3], first.shape[:-2], second.shape[:-2])
+
+    def flat(tensor: Tensor, classes: int) -> Tensor:
+        return tensor.expand(*shape, classes, size, size).reshape(-1, classes, size, size)
+
+    cov, first, second = flat(standard, classes), flat(first.unsqueeze(-3), 1), flat(second.unsqueeze(-3), 1)
+    importance = importance.to(cov)[:, None, None].expand(len(cov), classes, 1, 1)
+    if init is None:
+        z = torch.diag_embed(1 / cov.diagonal(dim1=-2, dim2=-1))
+        v = torch.zeros_like(cov)
+        rho = cov.new_ones(len(cov), 1, 1, 1)
+    else:
+        units = flat(unit, classes)
+        z, dual = (flat(tensor.detach().to(cov), classes) for tensor in (init.precision, init.dual))
+        z, v = z * units, importance * (dual / units - cov)
+        rho = _norm(v) / _norm(z)
+        rho = torch.where(rho > 0, rho, 1.0)
+    return _State(cov, first, second, importance, z, v, rho), shape
+
+
+def _penalty(who: str, name: str, value: float | Tensor, off: Tensor) -> Tensor:
+    number = torch.as_tensor(value, dtype=off.dtype, device=off.device)
+    if not bool((number >= 0).all()) or not bool(torch.isfinite(number).all()):
+        raise ValueError(f"{who}: expected a finite {name} ≥ 0, got {value}.")
+    return number[..., None, None] * off
+
+
+def _norm(tensor: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(tensor, dim=(1, 2, 3), keepdim=True)
+
+
+def _iterate(state: _State, penalty: str, iteration: int) -> _State:
+    """One over-relaxed ADMM step. V is the unscaled dual variable, inside the penalty's dual ball."""
+    cov, n, z, rho = state.cov, state.importance, state.z, state.rho
+    theta = proximal_log_det(cov + (state.v - rho * z) / n, rho / n)
+    moved = state.v + rho * (RELAXATION * theta + (1 - RELAXATION) * z)
+    after, v = _split(moved, state.sparsity, state.similarity, penalty)
+    after = after / rho
+    dual = rho * _norm(after - z) / torch.sqrt(_norm(v) * _norm(n * cov))
+    factor = balance(_norm(theta - after) / _norm(after), dual, iteration)
+    return state._replace(z=after, v=v, rho=rho * factor)
+
+
+def _split(moved: Tensor, sparsity: Tensor, similarity: Tensor, penalty: str) -> tuple[Tensor, Tensor]:
+    """Proximal point of the penalty and the remainder, which is the projection onto its dual ball."""
+    if penalty == "fused":
+        fused = _fuse(moved, similarity)
+        clipped = torch.clamp(fused, -sparsity, sparsity)
+        return fused - clipped, (moved - fused) + clipped
+    clipped = torch.clamp(moved, -sparsity, sparsity)
+    rest = moved - clipped
+    norm = torch.linalg.vector_norm(rest, dim=1, keepdim=True)
+    share = torch.where(norm > similarity, similarity / norm, 1.0)
+    return torch.where(norm > similarity, rest * (1 - share), 0.0), clipped + rest * share
+
+
+def _fuse(values: Tensor, similarity: Tensor) -> Tensor:
+    """Proximal point of λ₂ Σ_{k<l} |x_k − x_l| over the classes (dimension 1).
+
+    The order of the classes does not change, so the penalty is linear in the sorted values, and the result is the
+    isotonic regression of the sorted values minus its slope: x_r = max_{a≤r} min_{b≥r} mean(y_a … y_b).
+    """
+    classes = values.shape[1]
+    ordered, order = values.sort(dim=1)
+    slope = 2 * torch.arange(classes, dtype=values.dtype, device=values.device) - (classes - 1)
+    y = ordered - similarity * slope[:, None, None]
+    regression = torch.full_like(y, -torch.inf)
+    for a in range(classes):
+        counts = torch.arange(1, classes - a + 1, dtype=y.dtype, device=y.device)[:, None, None]
+        means = y[:, a:].cumsum(1) / counts
+        smallest = means.flip(1).cummin(1).values.flip(1)
+        regression[:, a:] = torch.maximum(regression[:, a:], smallest)
+    return torch.empty_like(values).scatter_(1, order, regression)
+
+
+def _penalty_value(precision: Tensor, state: _State, penalty: str) -> Tensor:
+    value = (state.sparsity * precision.abs()).sum((1, 2, 3))
+    if penalty == "group":
+        return value + (state.similarity[:, 0] * torch.linalg.vector_norm(precision, dim=1)).sum((1, 2))
+    difference = (precision.unsqueeze(1) - precision.unsqueeze(2)).abs().sum((1, 2))
+    return value + 0.5 * (state.similarity[:, 0] * difference).sum((1, 2))
+
+
+def _gap(state: _State, precision: Tensor, penalty: str) -> Tensor:
+    """Primal objective at ``precision`` minus the dual one at W = S + V/n, per problem."""
+    cov, n = state.cov, state.importance[..., 0, 0]
+    size = cov.shape[-1]
+    fit = (cov * precision).sum((-2, -1)) - log_det(precision) - log_det(cov + state.v / state.importance) - size
+    gap = (n * fit).sum(1) + _penalty_value(precision, state, penalty)
+    return torch.where(torch.isfinite(gap), gap.clamp(min=0.0), torch.inf)
+
+
+def _result(
+    state: _State, n_iter: Tensor, unit: Tensor, shape: torch.Size, penalty: str, dtype: torch.dtype
+) -> JointGraphicalLassoResult:
+    """Return to the units and the dtype of the input; the gap is that of the matrices returned."""
+    units = unit.expand(*shape, *unit.shape[-3:]).reshape(state.cov.shape)
+    precision = (state.z / units).to(dtype)
+    gap = _gap(state, precision.double() * units, penalty)
+    dual = ((state.cov + state.v / state.importance) * units).to(dtype)
+    outputs = (precision, torch.linalg.inv(precision.double()).to(dtype), dual, gap.to(dtype), n_iter)
+    return JointGraphicalLassoResult(*(t.reshape((*shape, *t.shape[1:])) for t in outputs))

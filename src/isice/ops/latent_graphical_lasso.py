@@ -1,0 +1,217 @@
+"""Latent-variable graphical lasso: a sparse precision matrix minus a low-rank part due to unobserved variables."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._checks import check_choice, check_int, check_number, check_square
+from .graphical_lasso.certified_admm import (
+    RELAXATION,
+    balance,
+    certified_admm,
+    checked_problem,
+    log_det,
+    proximal_log_det,
+)
+
+__all__ = ["LatentGraphicalLassoResult", "latent_graphical_lasso"]
+
+
+class LatentGraphicalLassoResult(NamedTuple):
+    """Solution of :func:`latent_graphical_lasso`.
+
+    Attributes:
+        precision: Θ − L (..., D, D), the precision of the observed variables.
+        covariance: Its inverse (..., D, D).
+        sparse: Θ (..., D, D), the precision given the latent variables, with exact zeros.
+        low_rank: L (..., D, D), positive semi-definite; its rank estimates the number of latent variables.
+        dual: Feasible dual point W (..., D, D), from which the gap follows.
+        gap: Duality gap (...): the objective is at most this far above its minimum.
+        n_iter: ADMM iterations (...).
+    """
+
+    precision: Tensor
+    covariance: Tensor
+    sparse: Tensor
+    low_rank: Tensor
+    dual: Tensor
+    gap: Tensor
+    n_iter: Tensor
+
+
+class _State(NamedTuple):
+    """Unfinished problems (B, D, D): the variables (Θ, L) of the last step, the point (R, Θ, L) on R = Θ − L, and u."""
+
+    cov: Tensor
+    penalty: Tensor
+    trace_penalty: Tensor  # μ (B, 1, 1)
+    sparse: Tensor
+    low_rank: Tensor
+    v: Tensor  # subgradient of the ℓ₁ penalty at Θ, inside its box
+    on_r: Tensor
+    on_sparse: Tensor
+    on_low_rank: Tensor
+    u: Tensor
+    rho: Tensor
+
+
+def latent_graphical_lasso(
+    cov: Tensor,
+    sparsity: float | Tensor,
+    trace_penalty: float | Tensor,
+    *,
+    weights: Tensor | None = None,
+    scale: str = "raw",
+    tol: float = 1e-4,
+    max_iter: int = 5000,
+    init: LatentGraphicalLassoResult | None = None,
+) -> LatentGraphicalLassoResult:
+    r"""Sparse plus low-rank inverse covariance (Chandrasekaran, Parrilo and Willsky 2012).
+
+    Minimises −logdet(Θ − L) + ⟨S, Θ − L⟩ + λ Σ_{i≠j} |Θ_ij| + μ tr L over Θ − L ≻ 0, L ⪰ 0. Variables that were not
+    observed add the low-rank part L to the precision; Θ is the graph that remains when they are accounted for.
+
+    ADMM alternates between the three proximal maps and the projection onto R = Θ − L (Ma, Xue and Zou 2013), which
+    has two blocks and therefore converges. It computes in float64 and is not differentiable.
+
+    Args:
+        cov: Covariance matrices S (..., D, D), positive semi-definite.
+        sparsity: λ ≥ 0, one number or one per matrix, shape (...).
+        trace_penalty: μ > 0, likewise. A large μ gives L = 0, the graphical lasso.
+        weights: Non-negative, symmetric factors of λ per entry, (..., D, D).
+        scale: Unit of λ and μ: ``"raw"`` is that of ``cov``; ``"correlation"`` solves the problem of the correlation
+            matrix and returns to the units of ``cov``.
+        tol: A matrix is finished when its gap is at most ``tol``·D.
+        max_iter: Iterations after which a :class:`NotConvergedWarning` reports the gap reached.
+        init: Result of a similar problem to start from.
+
+    Returns:
+        Precision, covariance, the sparse and the low-rank part, dual point, gap and iterations.
+
+    Example:
+        >>> cov = torch.eye(4) + 0.8 * torch.ones(4, 4)  # one common factor, no edges
+        >>> result = latent_graphical_lasso(cov, 0.2, 0.2, tol=1e-8)
+        >>> int(torch.linalg.matrix_rank(result.low_rank, tol=1e-6)), int(torch.count_nonzero(result.sparse))
+        (1, 4)
+    """
+    who = "latent_graphical_lasso"
+    check_square(who, cov)
+    check_choice(who, "scale", scale, ("raw", "correlation"))
+    check_number(who, "tol", tol, strict=True)
+    check_int(who, "max_iter", max_iter, minimum=1)
+    standard, unit, off = checked_problem(who, cov, scale, weights)
+    lam, mu = (torch.as_tensor(value, dtype=off.dtype, device=off.device) for value in (sparsity, trace_penalty))
+    if not bool((lam >= 0).all() and (mu > 0).all() and torch.isfinite(lam).all() and torch.isfinite(mu).all()):
+        raise ValueError(f"{who}: expected finite sparsity ≥ 0 and trace_penalty > 0, got {sparsity}, {trace_penalty}.")
+    penalty, mu = lam[..., None, None] * off, mu[..., None, None]
+    if scale == "raw":
+        penalty, mu = penalty / unit, mu / unit[..., :1, :1]
+    shape = torch.broadcast_shapes(standard.shape[:-2], penalty.shape[:-2], mu.shape[:-2])
+    state = _begin(standard, penalty, mu, unit, shape, init)
+    final, _, n_iter = certified_admm(
+        state,
+        _iterate,
+        lambda now: _gap(now, now.sparse, now.low_rank),
+        bound=tol * cov.shape[-1],
+        max_iter=max_iter,
+        who=who,
+    )
+    return _result(final, n_iter, unit, shape, cov.dtype)
+
+
+def _begin(
+    standard: Tensor,
+    penalty: Tensor,
+    mu: Tensor,
+    unit: Tensor,
+    shape: torch.Size,
+    init: LatentGraphicalLassoResult | None,
+) -> _State:
+    size = standard.shape[-1]
+
+    def flat(tensor: Tensor) -> Tensor:
+        return tensor.expand(*shape, *tensor.shape[-2:]).reshape(-1, *tensor.shape[-2:])
+
+    cov = flat(standard)
+    zero, rho = torch.zeros_like(cov), cov.new_ones(len(cov), 1, 1)
+    if init is None:
+        sparse, low_rank, v = torch.diag_embed(1 / cov.diagonal(dim1=-2, dim2=-1)), zero, zero
+    else:
+        units = flat(unit.expand(*shape, size, size))
+        sparse, low_rank, dual = (flat(t.detach().to(cov)) for t in (init.sparse, init.low_rank, init.dual))
+        sparse, low_rank, v = sparse * units, low_rank * units, dual / units - cov
+        rho = _norm(v) / _norm(sparse)
+        rho = torch.where(rho > 0, rho, 1.0)
+    return _State(cov, flat(penalty), flat(mu), sparse, low_rank, v, sparse - low_rank, sparse, low_rank, v / rho, rho)
+
+
+def _norm(*matrices: Tensor) -> Tensor:
+    return torch.stack([torch.linalg.vector_norm(m, dim=(-2, -1), keepdim=True) for m in matrices]).norm(dim=0)
+
+
+def _iterate(state: _State, iteration: int) -> _State:
+    """One over-relaxed step: the three proximal maps, then the projection onto R = Θ − L.
+
+    The multipliers of the three variables are (u, −u, u), because they are orthogonal to that subspace.
+    """
+    cov, rho, u = state.cov, state.rho, state.u
+    r = proximal_log_det(cov + rho * (u - state.on_r), rho)
+    moved = state.on_sparse + u
+    v = torch.clamp(rho * moved, -state.penalty, state.penalty)
+    sparse = torch.where((rho * moved).abs() > state.penalty, moved - v / rho, 0.0)
+    low_rank = _shrink(state.on_low_rank - u, state.trace_penalty / rho)
+    residual = r - sparse + low_rank
+    change = RELAXATION / 3 * residual
+    keep = 1 - RELAXATION
+    on_r = RELAXATION * r + keep * state.on_r - change
+    on_sparse = RELAXATION * sparse + keep * state.on_sparse + change
+    on_low_rank = RELAXATION * low_rank + keep * state.on_low_rank - change
+    u = u + change
+    primal = _norm(r - on_r, sparse - on_sparse, low_rank - on_low_rank) / _norm(r, sparse, low_rank)
+    moves = _norm(on_r - state.on_r, on_sparse - state.on_sparse, on_low_rank - state.on_low_rank)
+    dual = rho * moves / torch.sqrt(rho * _norm(u, u, u) * _norm(cov))
+    factor = balance(primal, dual, iteration)
+    return state._replace(
+        sparse=sparse, low_rank=low_rank, v=v, on_r=on_r, on_sparse=on_sparse, on_low_rank=on_low_rank,
+        u=u / factor, rho=rho * factor,
+    )  # fmt: skip
+
+
+def _shrink(matrix: Tensor, threshold: Tensor) -> Tensor:
+    """Proximal point of the trace over positive semi-definite matrices."""
+    values, vectors = torch.linalg.eigh(matrix)
+    low_rank = (vectors * torch.relu(values - threshold.squeeze(-1)).unsqueeze(-2)) @ vectors.mT
+    return 0.5 * (low_rank + low_rank.mT)
+
+
+def _dual(state: _State) -> Tensor:
+    """W = S + tV with the largest t ≤ 1 for which tV ⪰ −μI; both constraints hold at V = 0 and are convex."""
+    smallest = torch.linalg.eigvalsh(state.v)[..., :1, None]
+    share = torch.where(smallest < -state.trace_penalty, -state.trace_penalty / smallest, 1.0)
+    return state.cov + share * state.v
+
+
+def _gap(state: _State, sparse: Tensor, low_rank: Tensor) -> Tensor:
+    """Primal minus dual objective. A negative eigenvalue −ε of L is paid for: Θ + εI and L + εI are feasible."""
+    cov, mu = state.cov, state.trace_penalty.flatten()
+    size, r = cov.shape[-1], sparse - low_rank
+    negative = torch.relu(-torch.linalg.eigvalsh(low_rank)[..., 0])
+    trace = low_rank.diagonal(dim1=-2, dim2=-1).sum(-1) + size * negative
+    penalty = (state.penalty * sparse.abs()).sum((-2, -1)) + mu * trace
+    gap = (cov * r).sum((-2, -1)) + penalty - log_det(r) - log_det(_dual(state)) - size
+    return torch.where(torch.isfinite(gap), gap.clamp(min=0.0), torch.inf)
+
+
+def _result(
+    state: _State, n_iter: Tensor, unit: Tensor, shape: torch.Size, dtype: torch.dtype
+) -> LatentGraphicalLassoResult:
+    """Return to the units and the dtype of the input; the gap is that of the matrices returned."""
+    size = unit.shape[-1]
+    units = unit.expand(*shape, size, size).reshape(state.cov.shape)
+    sparse, low_rank = ((part / units).to(dtype) for part in (state.sparse, state.low_rank))
+    gap = _gap(state, sparse.double() * units, low_rank.double() * units)
+    precision = sparse.double() - low_rank.double()
+    covariance, dual = torch.linalg.inv(precision), _dual(state) * units
+    outputs = (precision.to(dtype), covariance.to(dtype), sparse, low_rank, dual.to(dtype), gap.to(dtype), n_iter)
+    return LatentGraphicalLassoResult(*(t.reshape((*shape, *t.shape[1:])) for t in outputs))

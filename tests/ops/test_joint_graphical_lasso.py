@@ -1,0 +1,191 @@
+"""Joint graphical lasso: optimality conditions, limiting cases, another implementation, certificates."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linprog
+
+import isice.functional as F
+from isice.ops.graphical_lasso import NotConvergedWarning
+from isice.ops.joint_graphical_lasso import _fuse
+
+
+def class_covariances(classes=3, size=8, samples=40, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    mixing = torch.eye(size) + 0.3 * torch.randn(size, size, generator=generator)
+    own = mixing + 0.1 * torch.randn(classes, size, size, generator=generator)
+    x = own @ torch.randn(classes, size, samples, generator=generator)
+    x = x - x.mean(-1, keepdim=True)
+    return (x @ x.mT / samples).to(dtype)
+
+
+def penalty_value(precision, sparsity, similarity, penalty):
+    """The penalty of one problem (K, D, D), written out."""
+    classes, size = len(precision), precision.shape[-1]
+    total = 0.0
+    for i in range(size):
+        for j in range(size):
+            if i != j:
+                entries = precision[:, i, j]
+                pairs = [abs(entries[k] - entries[m]) for k in range(classes) for m in range(k)]
+                shared = sum(pairs) if penalty == "fused" else np.sqrt((entries**2).sum())
+                total += sparsity * np.abs(entries).sum() + similarity * shared
+    return total
+
+
+def violation_group(subgradient, entries, sparsity, similarity):
+    """Distance from zero of V − λ₁ sign(x) − λ₂ x/‖x‖, with the best choice of the subgradients where x is zero."""
+    if not entries.any():
+        rest = np.sign(subgradient) * np.maximum(np.abs(subgradient) - sparsity, 0)
+        return max(0.0, np.linalg.norm(rest) - similarity)
+    rest = subgradient - similarity * entries / np.linalg.norm(entries)
+    return np.where(
+        entries != 0, np.abs(rest - sparsity * np.sign(entries)), np.maximum(np.abs(rest) - sparsity, 0)
+    ).max()
+
+
+def violation_fused(subgradient, entries, sparsity, similarity):
+    """Smallest error of V = λ₁a + λ₂Σ(±u) over the subgradients a, u of the absolute values: a linear program."""
+    classes = len(entries)
+    pairs = [(k, m) for k in range(classes) for m in range(k + 1, classes)]
+    edges = np.zeros((classes, len(pairs)))
+    for column, (k, m) in enumerate(pairs):
+        edges[k, column], edges[m, column] = 1, -1
+    matrix = np.hstack([sparsity * np.eye(classes), similarity * edges])
+    arguments = np.concatenate([entries, [entries[k] - entries[m] for k, m in pairs]])
+    bounds = [(-1, 1) if a == 0 else (np.sign(a), np.sign(a)) for a in arguments]
+    slack = -np.ones((classes, 1))
+    result = linprog(
+        np.append(np.zeros(len(arguments)), 1.0),
+        A_ub=np.vstack([np.hstack([matrix, slack]), np.hstack([-matrix, slack])]),
+        b_ub=np.concatenate([subgradient, -subgradient]),
+        bounds=[*bounds, (0, None)],
+    )
+    return result.fun
+
+
+@pytest.mark.parametrize("penalty", ["group", "fused"])
+@pytest.mark.parametrize("samples", [40, 5])
+def test_optimality_conditions_hold(penalty, samples):
+    cov, n = class_covariances(samples=samples), torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
+    precision = F.joint_graphical_lasso(cov, 0.08, 0.05, penalty=penalty, class_weights=n, tol=1e-15).precision
+    subgradient = (n[:, None, None] * (torch.linalg.inv(precision) - cov)).numpy()
+    theta, check = precision.numpy(), violation_group if penalty == "group" else violation_fused
+    worst = max(check(subgradient[:, i, j], theta[:, i, j], 0.08, 0.05) for i in range(8) for j in range(i))
+    assert worst < 2e-6
+    np.testing.assert_allclose(np.diagonal(subgradient, axis1=1, axis2=2), 0, atol=2e-6)
+    off = np.triu(np.ones((8, 8), bool), 1)
+    assert 0 < np.count_nonzero(theta[:, off]) < 3 * off.sum()
+
+
+@pytest.mark.parametrize("penalty", ["group", "fused"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_gap_follows_from_the_matrices_returned_and_bounds_the_error(penalty, dtype):
+    cov = class_covariances(dtype=dtype)
+    rough = F.joint_graphical_lasso(cov, 0.1, 0.05, penalty=penalty, tol=1e-3)
+    exact = F.joint_graphical_lasso(cov.double(), 0.1, 0.05, penalty=penalty, tol=1e-13)
+
+    def objective(precision):
+        precision = precision.double()
+        fit = (cov.double() * precision).sum() - torch.logdet(precision).sum()
+        return float(fit) + penalty_value(precision.numpy(), 0.1, 0.05, penalty)
+
+    from_dual = objective(rough.precision) - float(torch.logdet(rough.dual.double()).sum()) - 3 * 8
+    assert float(rough.gap) == pytest.approx(from_dual, abs=1e-4 if dtype == torch.float32 else 1e-10)
+    assert -1e-10 <= objective(rough.precision) - objective(exact.precision) <= float(rough.gap) + 1e-6
+    assert float(rough.gap) <= 1e-3 * 24 * 1.01
+    assert rough.precision.dtype == dtype
+
+
+def test_without_similarity_the_classes_are_separate_graphical_lassos():
+    cov = class_covariances()
+    expected = F.graphical_lasso(cov, 0.1, tol=1e-12).precision
+    for penalty in ("group", "fused"):
+        result = F.joint_graphical_lasso(cov, 0.1, 0.0, penalty=penalty, tol=1e-13)
+        torch.testing.assert_close(result.precision, expected, rtol=1e-5, atol=1e-6)
+        assert torch.equal(result.precision != 0, expected != 0)
+
+
+def test_a_large_fused_penalty_pools_the_off_diagonals_of_equal_diagonals():
+    cov = class_covariances(classes=2)
+    deviation = cov.diagonal(dim1=-2, dim2=-1).sqrt()
+    cov = cov / deviation.unsqueeze(-1) / deviation.unsqueeze(-2)
+    cov[1] = cov[0] + 0.02 * torch.eye(8).roll(1, 0).add(torch.eye(8).roll(1, 1)).double()
+    result = F.joint_graphical_lasso(cov, 0.1, 5.0, penalty="fused", tol=1e-13).precision
+    off = ~torch.eye(8, dtype=torch.bool)
+    assert torch.equal(result[0][off], result[1][off])
+
+
+def test_the_group_penalty_shares_the_support():
+    precision = F.joint_graphical_lasso(class_covariances(), 0.0, 0.2, tol=1e-10).precision
+    assert torch.equal((precision != 0).any(0), (precision != 0).all(0))
+    assert bool((precision == 0).any())
+
+
+def test_fusing_is_the_minimum_over_a_fine_grid():
+    values = torch.tensor([[[[0.9]], [[-0.4]], [[0.7]]]], dtype=torch.float64)
+    result = _fuse(values, torch.full((1, 1, 1, 1), 0.15, dtype=torch.float64)).flatten().numpy()
+    grid = np.arange(-0.5, 1.0, 0.01)
+    x = np.stack(np.meshgrid(grid, grid, grid, indexing="ij"), axis=-1)
+    spread = np.abs(x[..., 0] - x[..., 1]) + np.abs(x[..., 1] - x[..., 2]) + np.abs(x[..., 0] - x[..., 2])
+    cost = 0.5 * ((x - values.flatten().numpy()) ** 2).sum(-1) + 0.15 * spread
+    np.testing.assert_allclose(result, x.reshape(-1, 3)[cost.argmin()], atol=0.011)
+
+
+def test_a_batch_gives_what_its_members_give_and_correlation_is_a_unit():
+    cov = torch.stack([class_covariances(seed=s) for s in (1, 2)])
+    sparsity = torch.tensor([0.3, 0.02], dtype=torch.float64)
+    units = torch.logspace(-2, 2, 8, dtype=torch.float64)
+    scaled = cov * torch.outer(units, units)
+    batch = F.joint_graphical_lasso(scaled, sparsity, 0.05, scale="correlation", tol=1e-10)
+    deviation = cov.diagonal(dim1=-2, dim2=-1).sqrt()
+    unit = deviation.unsqueeze(-1) * deviation.unsqueeze(-2)
+    assert batch.gap.shape == batch.n_iter.shape == (2,)
+    for place in range(2):
+        alone = F.joint_graphical_lasso(cov[place] / unit[place], sparsity[place], 0.05, tol=1e-10)
+        expected = alone.precision / unit[place] / torch.outer(units, units)
+        torch.testing.assert_close(batch.precision[place], expected, rtol=1e-6, atol=0)
+
+
+def test_a_warm_start_needs_fewer_iterations():
+    cov = class_covariances(size=20, samples=15)
+    near = F.joint_graphical_lasso(cov, 0.052, 0.05, tol=1e-8)
+    cold = F.joint_graphical_lasso(cov, 0.05, 0.05, tol=1e-8)
+    warm = F.joint_graphical_lasso(cov, 0.05, 0.05, tol=1e-8, init=near)
+    assert int(warm.n_iter) < int(cold.n_iter)
+    torch.testing.assert_close(warm.precision, cold.precision, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize(("penalty", "name", "classes"), [("group", "GGL", 3), ("fused", "FGL", 2)])
+def test_agrees_with_gglasso(penalty, name, classes):
+    solver = pytest.importorskip("gglasso.solver.admm_solver", reason="gglasso is not installed")
+    cov = class_covariances(classes, size=20, samples=30)
+    start = np.stack([np.eye(20)] * classes)
+    expected, _ = solver.ADMM_MGL(cov.numpy(), 0.1, 0.05, name, start, tol=1e-10, rtol=1e-10, max_iter=5000)
+    result = F.joint_graphical_lasso(cov, 0.1, 0.05, penalty=penalty, tol=1e-14)
+    np.testing.assert_allclose(result.precision.numpy(), expected["Theta"], atol=1e-5)
+
+
+def test_running_short_warns_with_the_gap():
+    with pytest.warns(NotConvergedWarning, match=r"joint_graphical_lasso: 1 of 1 problems .* largest duality gap"):
+        F.joint_graphical_lasso(class_covariances(samples=4), 0.001, 0.001, max_iter=2)
+
+
+@pytest.mark.parametrize(
+    ("cov", "options", "message"),
+    [
+        (torch.eye(3), {}, r"one matrix per class"),
+        (torch.eye(3).expand(2, 3, 3), {"sparsity": -1.0}, "finite sparsity ≥ 0"),
+        (torch.eye(3).expand(2, 3, 3), {"similarity": -1.0}, "finite similarity ≥ 0"),
+        (torch.eye(3).expand(2, 3, 3), {"penalty": "fusd"}, "Did you mean 'fused'"),
+        (torch.eye(3).expand(2, 3, 3), {"class_weights": torch.ones(3)}, "expected 2 class_weights"),
+        (torch.eye(3).expand(2, 3, 3), {"weights": -torch.ones(3, 3)}, "non-negative weights"),
+        (torch.zeros(2, 3, 3), {}, "positive variance"),
+        (torch.full((2, 3, 3), torch.nan), {}, "expected finite"),
+        (torch.eye(3).expand(2, 3, 3).clone().requires_grad_(), {}, "not differentiable"),
+    ],
+)
+def test_input_that_cannot_be_solved_is_refused(cov, options, message):
+    arguments = {"sparsity": 0.1, "similarity": 0.1, **options}
+    with pytest.raises(ValueError, match=message):
+        F.joint_graphical_lasso(cov, **arguments)
