@@ -189,7 +189,7 @@ def test_hash_ignores_where_it_is_computed(assignment):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(FileNotFoundError, match="got no file"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         load_config(tmp_path / "no.toml")
     (tmp_path / "bad.toml").write_text("a = ")
     with pytest.raises(ValueError, match=r"valid TOML in .*bad\.toml"):
