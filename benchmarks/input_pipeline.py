@@ -26,7 +26,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.measure import RESULTS, write_results
 from isice.config import DataConfig
-from isice.data import GpuBatches, Part, create_loader
+from isice.data import GpuBatches, Split, create_loader
 from isice.data.gpu_cache import decode_part
 from isice.data.images import read_image
 from isice.data.layouts import load_folder
@@ -77,7 +77,7 @@ def decoding(source: FileSource, repeats: int) -> Iterator[dict[str, Any]]:
         yield {"path": f"decode only, {name}, one thread", "images_per_second": per_second}
 
 
-def through_workers(part: Part, batches: list[list[int]], args: argparse.Namespace, path: str) -> Iterator[dict]:
+def through_workers(part: Split, batches: list[list[int]], args: argparse.Namespace, path: str) -> Iterator[dict]:
     """The loader that training uses, for each number of workers."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     images = sum(map(len, batches))
@@ -87,7 +87,7 @@ def through_workers(part: Part, batches: list[list[int]], args: argparse.Namespa
         yield {"path": path, "workers": workers, "images_per_second": per_second}
 
 
-def on_gpu(part: Part, batches: list[list[int]], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def on_gpu(part: Split, batches: list[list[int]], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Decoding once, then batches from pixels on the GPU."""
     device, images = torch.device("cuda"), sum(map(len, batches))
     counts = []
@@ -109,7 +109,7 @@ def measure(source: FileSource, args: argparse.Namespace) -> Iterator[dict[str, 
     """All rows."""
     transform, _ = create_transforms("paper", args.size)
     indices = [index % len(source) for index in range(args.images)]
-    part = Part(source, transform, indices)
+    part = Split(source, transform, indices)
     batches = [list(range(i, i + args.batch)) for i in range(0, args.images - args.batch + 1, args.batch)]
     yield from decoding(source.keep(range(min(len(source), DISTINCT))), args.repeats)
     yield from through_workers(part, batches, args, "decode, resize and flip in workers")

@@ -3,7 +3,7 @@
 from .datasets import DATASETS, DatasetInfo, dataset_info
 from .gpu_cache import GpuBatches
 from .loading import create_loader
-from .sources import Part
+from .sources import Split
 from .splits import Splits, load_splits
 
-__all__ = ["DATASETS", "DatasetInfo", "GpuBatches", "Part", "Splits", "create_loader", "dataset_info", "load_splits"]
+__all__ = ["DATASETS", "DatasetInfo", "GpuBatches", "Split", "Splits", "create_loader", "dataset_info", "load_splits"]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .sources import FileSource, Part, mix_seed, stack_prepared
+from .sources import FileSource, Split, mix_seed, stack_prepared
 
 # Pictures decoded by one call: enough to keep the decoder busy, few enough to hold at full size.
 _CHUNK = 256
@@ -39,7 +39,7 @@ class GpuBatches:
         (torch.Size([2, 1, 8, 8]), torch.Size([2]))
     """
 
-    def __init__(self, part: Part, batch_sampler: Iterable[list[int]], device: str | torch.device) -> None:
+    def __init__(self, part: Split, batch_sampler: Iterable[list[int]], device: str | torch.device) -> None:
         if not part.transform.only_flips:
             raise ValueError(
                 "data: expected a transform of resizing and flipping for data.cache=gpu, got one with other random "
@@ -71,7 +71,7 @@ class GpuBatches:
         return (torch.rand(len(self.targets), generator=generator) < steps[0].p).to(self.device)
 
 
-def decode_part(part: Part, device: torch.device) -> tuple[Tensor, dict[str, int]]:
+def decode_part(part: Split, device: torch.device) -> tuple[Tensor, dict[str, int]]:
     """All prepared pictures of a part on ``device``, and how many the GPU and the CPU decoded."""
     if device.type != "cuda" or not isinstance(part.source, FileSource):
         return stack_prepared(part).to(device), {"gpu": 0, "cpu": len(part)}
@@ -91,7 +91,7 @@ def decode_part(part: Part, device: torch.device) -> tuple[Tensor, dict[str, int
     return images, decoded
 
 
-def _jpeg_bytes(part: Part, row: int) -> Tensor | None:
+def _jpeg_bytes(part: Split, row: int) -> Tensor | None:
     """The file if it is a JPEG with its end marker; a GPU decoder may paint over what is missing in one without."""
     path = part.source.path(int(part.indices[row]))  # type: ignore[attr-defined]
     try:

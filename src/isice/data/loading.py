@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from ..config import DataConfig
 from .gpu_cache import GpuBatches
-from .sources import Part
+from .sources import Split
 
 
 class DeviceLoader(DataLoader):
@@ -21,7 +21,7 @@ class DeviceLoader(DataLoader):
         options: As for ``DataLoader``.
     """
 
-    def __init__(self, part: Part, device: torch.device, **options: Any) -> None:
+    def __init__(self, part: Split, device: torch.device, **options: Any) -> None:
         super().__init__(part.unfinished(), **options)
         self.device, self.finish = device, part.transform.finish
 
@@ -32,7 +32,7 @@ class DeviceLoader(DataLoader):
 
 
 def create_loader(
-    part: Part, config: DataConfig, batch_sampler: Iterable[list[int]], device: str | torch.device = "cpu"
+    part: Split, config: DataConfig, batch_sampler: Iterable[list[int]], device: str | torch.device = "cpu"
 ) -> DataLoader | GpuBatches:
     """Batches (images, labels) of a part, in the order of ``batch_sampler``.
 

@@ -70,7 +70,7 @@ class TensorSource:
         return self.images[index]
 
 
-class Part(Dataset):
+class Split(Dataset):
     """Some images of a source, transformed: a map-style dataset of (image float32 (C, H, W), label).
 
     Random transforms draw from torch's global generator until :meth:`set_epoch` is called; from then on what happens to
@@ -114,7 +114,7 @@ class Part(Dataset):
         image = self.source[int(self.indices[index])]
         return image if self.transform.prepare is None else self.transform.prepare(image)
 
-    def unfinished(self) -> "Part":
+    def unfinished(self) -> "Split":
         """The same part, epoch and cache included, that gives pixels: who takes them converts and normalises."""
         part = copy.copy(self)
         part.transform = dataclasses.replace(self.transform, finish=None)
@@ -149,7 +149,7 @@ def mix_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def stack_prepared(part: Part, threads: int | None = None) -> Tensor:
+def stack_prepared(part: Split, threads: int | None = None) -> Tensor:
     """All prepared pictures of a part as one tensor (N, C, H, W), decoded by a pool of threads."""
     if part.transform.prepare is None:
         raise ValueError(

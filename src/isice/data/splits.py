@@ -9,7 +9,7 @@ from ..config import DataConfig
 from .datasets import DatasetInfo, dataset_info
 from .images import find_bad_images, missing_files
 from .layouts import Loaded
-from .sources import FileSource, Part, Source, stratified_split
+from .sources import FileSource, Source, Split, stratified_split
 from .transforms import Transform, create_transforms
 
 
@@ -23,9 +23,9 @@ class Splits:
     """
 
     info: DatasetInfo
-    train: Part
-    val: Part | None
-    test: Part
+    train: Split
+    val: Split | None
+    test: Split
     skipped: tuple[str, ...] = ()
 
     @property
@@ -54,14 +54,14 @@ def load_splits(config: DataConfig, info: DatasetInfo | None = None) -> Splits:
     train_transform, eval_transform = _transforms(config, info)
     sources, skipped = _readable(config, {"train": loaded.train, "val": loaded.val, "test": loaded.test})
     train, val, test = sources["train"], sources["val"], sources["test"]
-    test_part = Part(test, eval_transform)
+    test_part = Split(test, eval_transform)
     if config.val_fraction > 0.0:
         if val is not None:
             raise ValueError("data: expected data.val_fraction=0 where the dataset has a validation part of its own.")
         kept, held = stratified_split(train.targets, config.val_fraction, config.split_seed)
-        parts = Part(train, train_transform, kept), Part(train, eval_transform, held), test_part
+        parts = Split(train, train_transform, kept), Split(train, eval_transform, held), test_part
     else:
-        parts = Part(train, train_transform), None if val is None else Part(val, eval_transform), test_part
+        parts = Split(train, train_transform), None if val is None else Split(val, eval_transform), test_part
     if config.cache == "ram":
         for part in filter(None, parts):
             part.cache_in_memory()

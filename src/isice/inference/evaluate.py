@@ -12,7 +12,7 @@ import torch
 
 from .._checks import check_choice
 from ..config import RunConfig, config_hash, override, to_dict
-from ..data import Part, Splits, load_splits
+from ..data import Split, Splits, load_splits
 from ..metrics import ScoreKeeper, Scores, wilson_interval
 from ..records import EVALUATION_FILE, commit, read_evaluations, versions, write_atomically
 from ..train.checkpoint import Trained
@@ -122,16 +122,16 @@ def _check_classes(trained: Trained, splits: Splits) -> None:
     )
 
 
-def _part(splits: Splits, split: str, config: RunConfig) -> Part:
+def _part(splits: Splits, split: str, config: RunConfig) -> Split:
     if split == "train":
-        return Part(splits.train.source, splits.test.transform, splits.train.indices.tolist())
+        return Split(splits.train.source, splits.test.transform, splits.train.indices.tolist())
     part = splits.val if split == "val" else splits.test
     if part is None:
         raise ValueError(f"eval: expected a validation part in {config.data.name!r}, got none; use --split test.")
     return part
 
 
-def _score(trained: Trained, part: Part, config: RunConfig, device: torch.device, flip: bool, track: Track) -> Scores:
+def _score(trained: Trained, part: Split, config: RunConfig, device: torch.device, flip: bool, track: Track) -> Scores:
     model, keeper = trained.model.to(device), ScoreKeeper(len(trained.classes))
     layout = torch.channels_last if config.channels_last else torch.preserve_format
     for images, target in track(eval_loader(config, part, device)):

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from ..data import Part
+from ..data import Split
 from ..pooling import Pooling
 
 # Nobody can look at more: descriptors of this side, pictures of this side, this many at a time.
@@ -15,7 +15,7 @@ _MAX_SIDE, _PICTURE_SIDE, _BATCH = 256, 64, 32
 @torch.no_grad()
 def class_descriptors(
     model: nn.Module,
-    part: Part,
+    part: Split,
     device: torch.device,
     *,
     classes: tuple[str, ...],

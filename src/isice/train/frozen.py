@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from ..config import RunConfig
-from ..data.sources import Part
+from ..data.sources import Split
 from ..data.splits import load_splits
 from ..models.network import Network
 from ..pooling import Pooling, create_pooling
@@ -43,7 +43,7 @@ def frozen_run(config: RunConfig) -> dict[str, Any]:
     splits, device = load_splits(config.data), resolve_device(config.device)
     torch.manual_seed(config.seed)
     network = cast(Network, build_model(config, splits))  # its own classifier stays unused
-    plain = Part(splits.train.source, splits.test.transform, splits.train.indices.tolist())
+    plain = Split(splits.train.source, splits.test.transform, splits.train.indices.tolist())
     batches = [eval_loader(config, part, device) for part in (plain, splits.test)]
     result = frozen_baseline(network, *batches, pooling=config.model.pooling, device=device)
     accuracy = {"train": result.train_accuracy, "test": result.test_accuracy}

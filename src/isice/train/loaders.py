@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Sampler
 from ..config import RunConfig
 from ..data.gpu_cache import GpuBatches
 from ..data.loading import create_loader
-from ..data.sources import Part, mix_seed
+from ..data.sources import Split, mix_seed
 
 Loader = DataLoader | GpuBatches
 
@@ -73,7 +73,7 @@ class EpochBatches(Sampler[list[int]]):
 
 
 def train_loader(
-    config: RunConfig, part: Part, device: str | torch.device = "cpu", *, rank: int = 0, world_size: int = 1
+    config: RunConfig, part: Split, device: str | torch.device = "cpu", *, rank: int = 0, world_size: int = 1
 ) -> Loader:
     """Shuffled batches for one process; :func:`start_epoch` says which epoch comes."""
     batches = EpochBatches(
@@ -88,7 +88,7 @@ def train_loader(
 
 
 def eval_loader(
-    config: RunConfig, part: Part, device: str | torch.device = "cpu", *, rank: int = 0, world_size: int = 1
+    config: RunConfig, part: Split, device: str | torch.device = "cpu", *, rank: int = 0, world_size: int = 1
 ) -> Loader:
     """Every image of a part once, in order, shared out over the processes."""
     size = max(config.data.batch_size // (world_size * config.optim.accumulate), 1)
@@ -109,7 +109,7 @@ def start_epoch(loader: Loader, epoch: int, done: int = 0) -> None:
     """Makes the next iteration of a training loader that of ``epoch``, without its first ``done`` steps."""
     batches = batches_of(loader)
     batches.start(epoch, done)
-    if isinstance(loader.dataset, Part):
+    if isinstance(loader.dataset, Split):
         loader.dataset.set_epoch(epoch, seed=batches.seed)
 
 
