@@ -22,6 +22,7 @@ def call(name, first):
     for parameter in list(inspect.signature(getattr(F, name)).parameters.values())[1:]:
         if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
             numbers = {"sparsity": 0.1, "similarity": 0.1, "trace_penalty": 0.1, "sparsities": [0.1, 0.2], "theta": 1.0}
+            numbers |= {"ridge": 1.0, "rule": "oas"}
             arguments.append(others.get(parameter.name, numbers.get(parameter.name, torch.ones(3, 3))))
     return getattr(F, name)(*arguments)
 

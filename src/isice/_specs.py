@@ -1,4 +1,4 @@
-"""Spec strings: ``"isice(n_iter=5)"`` ⇄ ``("isice", {"n_iter": 5})``."""
+"""Spec strings: ``"isice(n_iter=5)"`` ⇄ ``("isice", {"n_iter": 5})``, and sums of them: ``"isqrt_cov + 2 * gap"``."""
 
 import ast
 from collections.abc import Mapping
@@ -38,6 +38,43 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
                 f"{problem}; the value of {keyword.arg!r} is not a literal (put strings in quotes)."
             ) from None
     return node.func.id, options
+
+
+def split_sum(spec: str) -> list[tuple[float, str]]:
+    """Splits a sum of specs into factors and specs; a plain spec is a sum of one.
+
+    Example:
+        >>> split_sum("isqrt_cov + 2 * gap")
+        [(1.0, 'isqrt_cov'), (2.0, 'gap')]
+    """
+    try:
+        node = ast.parse(spec.strip(), mode="eval").body
+    except (SyntaxError, ValueError, AttributeError):
+        return [(1.0, spec)]  # parse_spec says what is wrong with it
+    terms = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        terms.append(node.right)
+        node = node.left
+    return [_factor_and_spec(term, spec) for term in [node, *reversed(terms)]]
+
+
+def _factor_and_spec(node: ast.expr, spec: str) -> tuple[float, str]:
+    if not isinstance(node, ast.BinOp):
+        return 1.0, ast.unparse(node)
+    number = node.left.value if isinstance(node.left, ast.Constant) else None
+    if not isinstance(node.op, ast.Mult) or isinstance(number, bool) or not isinstance(number, int | float):
+        raise ValueError(f"spec: expected a sum such as 'isqrt_cov + 2 * gap', got {spec!r}; write 'number * name'.")
+    return float(number), ast.unparse(node.right)
+
+
+def spec_name(spec: str) -> str:
+    """The name of a spec without its options; of a sum, the names joined by ``+``.
+
+    Example:
+        >>> spec_name("isqrt_cov(n_iter=3) + 2 * gap")
+        'isqrt_cov+gap'
+    """
+    return "+".join(parse_spec(part)[0] for _, part in split_sum(spec))
 
 
 def format_spec(name: str, options: Mapping[str, Any]) -> str:

@@ -18,7 +18,9 @@ from .ops.latent_graphical_lasso import latent_graphical_lasso
 from .ops.newton_schulz import newton_schulz_inverse, newton_schulz_inverse_sqrt, newton_schulz_sqrt
 from .ops.projection import kronecker_projection, low_rank_scores, rank_one_update, two_sided_projection
 from .ops.regularized_precision import regularized_precision
+from .ops.ridge import ridge_inverse, saturate, shrink
 from .ops.second_moment import quadratic_forms, second_moment
+from .ops.shrinkage import ledoit_wolf, oas, schaefer_strimmer, shrinkage_ridge
 from .ops.signed_sqrt import l2_normalize, signed_sqrt
 from .ops.sketch import count_sketch, kernel_features, random_maclaurin, tensor_sketch, tensor_sketches
 from .ops.spectral import matrix_log, matrix_power
@@ -44,6 +46,7 @@ __all__ = [
     "kronecker_projection",
     "l2_normalize",
     "latent_graphical_lasso",
+    "ledoit_wolf",
     "low_rank_scores",
     "matrix_log",
     "matrix_power",
@@ -52,12 +55,18 @@ __all__ = [
     "newton_schulz_inverse",
     "newton_schulz_inverse_sqrt",
     "newton_schulz_sqrt",
+    "oas",
     "partial_correlation",
     "quadratic_forms",
     "random_maclaurin",
     "rank_one_update",
     "regularized_precision",
+    "ridge_inverse",
+    "saturate",
+    "schaefer_strimmer",
     "second_moment",
+    "shrink",
+    "shrinkage_ridge",
     "signed_sqrt",
     "smallest_eigenvalue",
     "soft_assignment",

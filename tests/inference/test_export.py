@@ -34,6 +34,7 @@ NO_ONNX = {
     "log_euclidean": "aten._linalg_eigh",
     "mpn_cov": "aten._linalg_eigh",
     "sice": "isice.graphical_lasso",
+    "spectral_map": "aten.linalg_inv_ex",
 }
 
 

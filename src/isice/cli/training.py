@@ -41,14 +41,14 @@ def train(
 
     - `isice train --resume --out runs/train/isice-0123456789ab`: the settings are those of the run
     """
-    from .._specs import parse_spec
+    from .._specs import spec_name
     from ..config import config_hash
     from ..train import train_run
     from ..train.launch import is_main_process
     from ..train.resume import find_start
 
     config = _config(model, pooling, data, _recipe(recipe, out, resume), settings or [])
-    name = f"{parse_spec(config.model.pooling)[0]}-{config_hash(config)}"
+    name = f"{spec_name(config.model.pooling)}-{config_hash(config)}"
     folder = out or Path("runs") / "train" / name
     mode = {None: "auto", True: "must", False: "never"}[resume]
     if is_main_process() and find_start(folder, config, mode).finished is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .._checks import suggestion
-from .._specs import parse_spec
+from .._specs import spec_name
 from ..records import Record, finished_folders
 from .axes import Axis
 from .loader import Cell, Experiment
@@ -102,8 +102,8 @@ def _estimate(config: Any, kind: str, done: list[Record]) -> float | None:
     wanted = _cost_key(config.model.backbone, config.data.name, config.data.image_size)
     epochs = config.optim.epochs + config.optim.head_epochs
     alike = [record for record in done if _record_key(record) == wanted and record.get("epochs")]
-    head = parse_spec(config.model.pooling)[0]
-    same = [record for record in alike if parse_spec(record["config"]["model"]["pooling"])[0] == head]
+    head = spec_name(config.model.pooling)
+    same = [record for record in alike if spec_name(record["config"]["model"]["pooling"]) == head]
     rates = [sum(row["seconds"] for row in record["epochs"]) / len(record["epochs"]) for record in same or alike]
     return epochs * sum(rates) / len(rates) if rates else None
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from .._checks import suggestion
-from .._specs import parse_spec
+from .._specs import spec_name
 from ..config import DataConfig
 from ..data import load_splits
 from ..data.images import read_image
@@ -105,7 +105,7 @@ def explain_image(
 
 def _labelled(runs: list[tuple[Path, Trained]]) -> dict[str, Trained]:
     """Runs by the name of their head, with their folder where that is not unique."""
-    names = [parse_spec(trained.config.model.pooling)[0] for _, trained in runs]
+    names = [spec_name(trained.config.model.pooling) for _, trained in runs]
     labels = [
         name if names.count(name) == 1 else f"{name} ({path.name})" for name, (path, _) in zip(names, runs, strict=True)
     ]

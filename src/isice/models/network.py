@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from .._checks import check_int
-from .._specs import parse_spec
+from .._specs import parse_spec, split_sum
 from ..pooling import Pooling, create_pooling, pooling_class
 from .backbone import Backbone, ImageSize, check_timm, create_backbone
 from .classifier import create_classifier
@@ -222,7 +222,8 @@ def _check_options(who: str, pooling: Any, num_classes: Any, reduce: Any) -> Non
     if reduce is not None:
         check_int(who, "reduce", reduce, minimum=1)
     if isinstance(pooling, str):
-        pooling_class(parse_spec(pooling)[0])
+        for _, part in split_sum(pooling):
+            pooling_class(parse_spec(part)[0])
     elif not isinstance(pooling, Pooling):
         raise TypeError(
             f"{who}: expected pooling to be a spec string or a Pooling layer, got {type(pooling).__name__}; "

@@ -28,6 +28,7 @@ from ._linalg import (
 )
 from ._numerics import full_precision
 from .newton_schulz import newton_schulz_reference, newton_schulz_value, newton_schulz_vjp
+from .ridge import shrink
 from .vectorize import unvectorize, vectorize
 
 Normalize = Literal["sqrt_trace", "trace", "none"]
@@ -257,6 +258,7 @@ def isice(
     normalize: Normalize = "sqrt_trace",
     first_gradient: FirstGradient = "inverse",
     alpha: float = 1e-9,
+    ridge: float = 0.0,
     preset: Literal["paper", "official"] | None = None,
     vectorized: bool = False,
     backend: Backend | None = None,
@@ -275,6 +277,8 @@ def isice(
         normalize: Divide the result by √trace (published code), by the trace (paper), or not at all.
         first_gradient: ∇₁ of the first step: the inverse of S₀ (the evident intent) or S₀ itself, as Alg. 2 prints.
         alpha: α, added to the diagonal before every inverse.
+        ridge: Weight of the identity in Σ + ridge·μI, of which Alg. 2 is taken; μ is the mean eigenvalue of Σ. Positive
+            values are a variant that is not published: with them the inverses converge.
         preset: ``"paper"`` or ``"official"`` sets normalize, first_gradient and n_inverse_iter to that combination.
         vectorized: Return upper triangles (..., D(D+1)/2) as :func:`vectorize` gives them; on a GPU that saves passes.
         backend: ``"torch"``, ``"triton"``, or ``"auto"`` for the GPU kernels where they apply.
@@ -295,6 +299,8 @@ def isice(
     check_symmetric("isice", cov)
     options = isice_options("isice", n_iter, n_inverse_iter, normalize, first_gradient, alpha)
     lam, eta = _per_image("sparsity", sparsity, cov), _per_image("step_size", step_size, cov)
+    check_number("isice", "ridge", ridge)
+    cov = shrink(cov, ridge) if ridge else cov
     matrices = cov.reshape(-1, *cov.shape[-2:])
     if use_kernels("isice", backend, cov, n_inverse_iter):
         settings = (decay(n_iter), n_inverse_iter, OUTPUT_POWER[normalize], first_gradient == "printed", alpha)

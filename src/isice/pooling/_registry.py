@@ -5,8 +5,9 @@ import pkgutil
 from typing import TypeVar
 
 from .._checks import suggestion
-from .._specs import parse_spec
+from .._specs import parse_spec, split_sum
 from ._base import Pooling
+from ._concatenation import Concatenation
 
 _POOLINGS: dict[str, type[Pooling]] = {}
 PoolingClass = TypeVar("PoolingClass", bound=type[Pooling])
@@ -51,7 +52,9 @@ def create_pooling(spec: str, in_channels: int, *, num_classes: int | None = Non
     """Makes a pooling layer from a spec string.
 
     Args:
-        spec: A registry name with options, such as ``"isice(n_iter=5, sparsity=0.01)"``.
+        spec: A registry name with options, such as ``"isice(n_iter=5, sparsity=0.01)"``. A sum, such as
+            ``"isqrt_cov + partial_correlation(ridge=10, scale=5) + 2 * gap"``, concatenates the vectors of its parts,
+            each times its factor.
         in_channels: Channels of the feature map.
         num_classes: Needed only by layers that are classifiers themselves (``needs_num_classes``).
 
@@ -59,6 +62,10 @@ def create_pooling(spec: str, in_channels: int, *, num_classes: int | None = Non
         >>> create_pooling("gap", in_channels=64).out_features
         64
     """
+    parts = split_sum(spec) if isinstance(spec, str) else []
+    if len(parts) > 1 or (parts and parts[0][0] != 1.0):
+        layers = [create_pooling(part, in_channels, num_classes=num_classes) for _, part in parts]
+        return Concatenation(layers, [factor for factor, _ in parts])
     name, options = parse_spec(spec)
     cls = pooling_class(name)
     for option in options:

@@ -35,11 +35,13 @@ class ISICE(SPDPooling):
         normalize: Normalize = "sqrt_trace",
         first_gradient: FirstGradient = "inverse",
         alpha: float = 1e-9,
+        ridge: float = 0.0,
     ) -> None:
         super().__init__(in_channels)
         isice_options(self.name, n_iter, n_inverse_iter, normalize, first_gradient, alpha)
         check_number(self.name, "sparsity", sparsity)
         check_number(self.name, "step_size", step_size)
+        check_number(self.name, "ridge", ridge)
         self.sparsity = sparsity
         self.step_size = step_size
         self.n_iter = n_iter
@@ -47,6 +49,7 @@ class ISICE(SPDPooling):
         self.normalize = normalize
         self.first_gradient = first_gradient
         self.alpha = alpha
+        self.ridge = ridge
 
     def transform(self, cov: Tensor) -> Tensor:
         return self.estimate(cov, self.sparsity, self.step_size)
@@ -67,5 +70,6 @@ class ISICE(SPDPooling):
             normalize=self.normalize,
             first_gradient=self.first_gradient,
             alpha=self.alpha,
+            ridge=self.ridge,
             vectorized=vectorized,
         )

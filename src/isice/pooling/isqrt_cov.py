@@ -7,6 +7,7 @@ from ..ops.covariance import covariance
 from ..ops.newton_schulz import newton_schulz_sqrt
 from ._base import SPDPooling
 from ._registry import register_pooling
+from ._scale import OutputScale
 
 
 @register_pooling
@@ -16,6 +17,9 @@ class ISQRTCov(SPDPooling):
     Args:
         in_channels: Channels D of the feature map.
         n_iter: Newton–Schulz steps N.
+        scale: Factor of the output.
+        learn_scale: Learn that factor (on a log scale).
+        standardize: Divide the output by the standard deviation of the vectors that :meth:`init_from` sees.
 
     Example:
         >>> import torch
@@ -25,13 +29,27 @@ class ISQRTCov(SPDPooling):
 
     reference = "Li, Xie, Wang, Gao: Towards Faster Training of Global Covariance Pooling Networks, CVPR 2018"
 
-    def __init__(self, in_channels: int, *, n_iter: int = 5) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        *,
+        n_iter: int = 5,
+        scale: float = 1.0,
+        learn_scale: bool = False,
+        standardize: bool = False,
+    ) -> None:
         super().__init__(in_channels)
         check_int(self.name, "n_iter", n_iter, minimum=1)
         self.n_iter = n_iter
+        self.scale, self.learn_scale, self.standardize = scale, learn_scale, standardize
+        self.output = OutputScale(self.name, scale, learn=learn_scale, standardize=standardize)
 
     def transform(self, cov: Tensor) -> Tensor:
-        return newton_schulz_sqrt(cov, self.n_iter)
+        return self.output(newton_schulz_sqrt(cov, self.n_iter))
 
     def pool(self, x: Tensor) -> Tensor:
-        return newton_schulz_sqrt(covariance(x), self.n_iter, vectorized=True)
+        return self.output(newton_schulz_sqrt(covariance(x), self.n_iter, vectorized=True))
+
+    def init_from(self, x: Tensor) -> None:
+        """Sets the standard deviation to divide by from feature maps (B, C, H, W) of training images."""
+        self.output.init_from(newton_schulz_sqrt(covariance(x), self.n_iter, vectorized=True))

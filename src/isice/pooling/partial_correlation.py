@@ -1,14 +1,21 @@
 """Partial correlation: the precision matrix without the scale of its variables, unit diagonal."""
 
+import math
 from typing import Literal
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from .._checks import check_choice, check_int, check_number
-from ..ops.correlation import partial_correlation
+from ..ops.correlation import correlation, partial_correlation
+from ..ops.covariance import covariance
 from ..ops.regularized_precision import regularized_precision
+from ..ops.ridge import ridge_inverse
+from ..ops.shrinkage import RULES, ShrinkageRule, shrinkage_ridge
+from ..ops.vectorize import vectorize
 from ._base import SPDPooling
 from ._registry import register_pooling
+from ._scale import OutputScale
 
 
 @register_pooling
@@ -18,13 +25,19 @@ class PartialCorrelation(SPDPooling):
     Args:
         in_channels: Channels D of the feature map.
         method: The inverse: ``"newton_schulz"`` stopped after ``n_inverse_iter`` steps, or exact with a ``"ridge"``.
+            None is ``"ridge"`` if a ridge is given, else ``"newton_schulz"``.
         n_inverse_iter: Newton–Schulz steps.
-        ridge: Weight of the identity against a mean eigenvalue of one.
+        ridge: Weight of the identity against a mean eigenvalue of one (1 unless given). Or the rule by which each
+            image's features choose it: ``"ledoit_wolf"``, ``"oas"``, or ``"schaefer_strimmer"``, which shrinks the
+            correlation matrix instead of the covariance.
+        learn_ridge: Learn one positive factor of the ridge (on a log scale); it starts at the given ridge, or at one.
         scale: Factor of the output.
+        learn_scale: Learn that factor (on a log scale).
+        standardize: Divide the output by the standard deviation of the vectors that :meth:`init_from` sees.
 
     Example:
         >>> import torch
-        >>> PartialCorrelation(8, method="ridge")(torch.rand(2, 8, 7, 7)).shape
+        >>> PartialCorrelation(8, ridge=10)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 36])
     """
 
@@ -34,24 +47,53 @@ class PartialCorrelation(SPDPooling):
         self,
         in_channels: int,
         *,
-        method: Literal["newton_schulz", "ridge"] = "newton_schulz",
+        method: Literal["newton_schulz", "ridge"] | None = None,
         n_inverse_iter: int = 7,
-        ridge: float = 1.0,
+        ridge: float | ShrinkageRule | None = None,
+        learn_ridge: bool = False,
         scale: float = 1.0,
+        learn_scale: bool = False,
+        standardize: bool = False,
     ) -> None:
         super().__init__(in_channels)
+        method = ("newton_schulz" if ridge is None and not learn_ridge else "ridge") if method is None else method
+        ridge = 1.0 if ridge is None else ridge
         check_choice(self.name, "method", method, ("newton_schulz", "ridge"))
         check_int(self.name, "n_inverse_iter", n_inverse_iter, minimum=1)
-        check_number(self.name, "ridge", ridge, strict=True)
-        check_number(self.name, "scale", scale, strict=True)
-        self.method = method
-        self.n_inverse_iter = n_inverse_iter
-        self.ridge = ridge
-        self.scale = scale
+        if isinstance(ridge, str):
+            check_choice(self.name, "ridge", ridge, RULES)
+        else:
+            check_number(self.name, "ridge", ridge, strict=True)
+        if method == "newton_schulz" and (learn_ridge or isinstance(ridge, str)):
+            raise ValueError(
+                f"{self.name}: expected method='ridge' for a learned or data-driven ridge, got {method!r}."
+            )
+        self.method, self.n_inverse_iter = method, n_inverse_iter
+        self.ridge, self.learn_ridge = ridge, learn_ridge
+        self.scale, self.learn_scale, self.standardize = scale, learn_scale, standardize
+        if learn_ridge:
+            self.log_ridge = nn.Parameter(torch.tensor(0.0 if isinstance(ridge, str) else math.log(ridge)))
+        self.output = OutputScale(self.name, scale, learn=learn_scale, standardize=standardize)
 
-    def transform(self, cov: Tensor) -> Tensor:
-        precision = regularized_precision(cov, method=self.method, n_iter=self.n_inverse_iter, ridge=self.ridge)
-        return self.scale * partial_correlation(precision)
+    def ridge_of(self, x: Tensor) -> float | Tensor:
+        """The ridge for features (B, C, H, W): a number, or a value per image."""
+        chosen = shrinkage_ridge(x, self.ridge) if isinstance(self.ridge, str) else self.ridge
+        if not self.learn_ridge:
+            return chosen
+        learned = self.log_ridge.exp().to(x.dtype)
+        return chosen * learned if isinstance(self.ridge, str) else learned
 
     def partial_correlations(self, x: Tensor) -> Tensor:
-        return self.matrix(x) / self.scale
+        cov = covariance(x)
+        if self.method == "newton_schulz":
+            return partial_correlation(regularized_precision(cov, n_iter=self.n_inverse_iter))
+        if self.ridge == "schaefer_strimmer":
+            cov = correlation(cov)
+        return partial_correlation(ridge_inverse(cov, self.ridge_of(x)))
+
+    def matrix(self, x: Tensor) -> Tensor:
+        return self.output(self.partial_correlations(x))
+
+    def init_from(self, x: Tensor) -> None:
+        """Sets the standard deviation to divide by from feature maps (B, C, H, W) of training images."""
+        self.output.init_from(vectorize(self.partial_correlations(x)))

@@ -1,0 +1,152 @@
+"""⑤ The inverse of a shrunk covariance, and spectral maps that saturate like it.
+
+With Σ' = D·Σ/tr Σ of mean eigenvalue one, I − r(Σ' + rI)⁻¹ maps an eigenvalue x to x/(x + r): it keeps directions of
+little variance and saturates at the leading ones. log(1 + x/r) saturates more slowly.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .._checks import check_choice, check_number, check_symmetric
+from ._linalg import add_diagonal, normalize_trace, symmetric, trace
+from ._numerics import full_precision
+from .newton_schulz import newton_schulz_sqrt
+from .spectral import matrix_log, matrix_power
+
+SaturatingMap = Literal["ratio", "log"]
+# Steps of the square root that Newton–Schulz stands in for: those of iSQRT-COV.
+_SQRT_STEPS = 5
+
+
+def ridge_inverse_reference(cov: Tensor, ridge: float | Tensor) -> Tensor:
+    """(D·Σ/tr Σ + rI)⁻¹ by autograd; the oracle of :func:`ridge_inverse`. Matrices need a positive trace."""
+    weight = ridge[..., None, None] if isinstance(ridge, Tensor) else ridge
+    D = cov.shape[-1]
+    total = cov.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    return torch.linalg.inv(D * cov / total + weight * torch.eye(D, dtype=cov.dtype, device=cov.device))
+
+
+def _spd_inverse(matrix: Tensor) -> Tensor:
+    if matrix.device.type == "cpu" and not torch.compiler.is_compiling():
+        return torch.cholesky_inverse(torch.linalg.cholesky(matrix))
+    return torch.linalg.inv(matrix)
+
+
+class _SPDInverse(torch.autograd.Function):
+    """A⁻¹ of positive definite matrices (B, D, D); keeps its output only. The backward pass differentiates too."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor) -> Tensor:
+        out = _spd_inverse(matrix)
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (out,) = ctx.saved_tensors
+        with torch.autocast(out.device.type, enabled=False):
+            return -(out @ symmetric(grads[0]) @ out)
+
+
+def _checked_ridge(who: str, ridge: float | Tensor, cov: Tensor) -> float | Tensor:
+    """A positive number, or a tensor (B, 1, 1) of one value per matrix."""
+    if not isinstance(ridge, Tensor):
+        check_number(who, "ridge", ridge, strict=True)
+        return ridge
+    batch = cov.shape[:-2]
+    if ridge.ndim and ridge.shape != batch:
+        raise ValueError(
+            f"{who}: expected ridge to be a number or of shape {tuple(batch)}, one value per matrix, "
+            f"got {tuple(ridge.shape)}."
+        )
+    return ridge.to(cov).expand(batch).reshape(-1, 1, 1)
+
+
+def _unit_mean(flat: Tensor) -> Tensor:
+    """D·Σ/tr Σ of (B, D, D); the identity where there is no variance."""
+    return normalize_trace(flat).matrix * flat.shape[-1]
+
+
+@full_precision
+def ridge_inverse(cov: Tensor, ridge: float | Tensor) -> Tensor:
+    """(Σ' + rI)⁻¹ with Σ' = D·Σ/tr Σ: the inverse of a covariance shrunk towards the identity.
+
+    Args:
+        cov: Covariance matrices (..., D, D), singular ones too.
+        ridge: r > 0 in units of the mean eigenvalue: a number, or a tensor of one value per matrix.
+
+    Example:
+        >>> ridge_inverse(torch.eye(2), 1.0)
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.5000]])
+    """
+    check_symmetric("ridge_inverse", cov)
+    weight = _checked_ridge("ridge_inverse", ridge, cov)
+    flat = cov.reshape(-1, *cov.shape[-2:])
+    return _SPDInverse.apply(add_diagonal(_unit_mean(flat), weight)).reshape(cov.shape)
+
+
+@full_precision
+def shrink(cov: Tensor, ridge: float | Tensor) -> Tensor:
+    """Σ + r·μI with μ = tr Σ/D, the mean eigenvalue.
+
+    Args:
+        cov: Covariance matrices (..., D, D).
+        ridge: r > 0: a number, or a tensor of one value per matrix.
+
+    Example:
+        >>> shrink(torch.eye(2), 0.5)
+        tensor([[1.5000, 0.0000],
+                [0.0000, 1.5000]])
+    """
+    check_symmetric("shrink", cov)
+    weight = _checked_ridge("shrink", ridge, cov)
+    flat = cov.reshape(-1, *cov.shape[-2:])
+    return add_diagonal(flat, trace(flat) * weight / cov.shape[-1]).reshape(cov.shape)
+
+
+def saturate_reference(cov: Tensor, ridge: float, kind: SaturatingMap = "ratio", power: float = 1.0) -> Tensor:
+    """The map by eigh and autograd; wrong gradients for repeated eigenvalues. The oracle of :func:`saturate`."""
+    D = cov.shape[-1]
+    values, vectors = torch.linalg.eigh(cov * D / cov.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None])
+    values = values**power
+    if power != 1.0:
+        values = values * (D / values.sum(-1, keepdim=True))
+    mapped = values / (values + ridge) if kind == "ratio" else torch.log1p(values / ridge)
+    return (vectors * mapped.unsqueeze(-2)) @ vectors.mT
+
+
+@full_precision
+def saturate(cov: Tensor, ridge: float | Tensor, *, kind: SaturatingMap = "ratio", power: float = 1.0) -> Tensor:
+    """A saturating function of the eigenvalues x of Σ' = D·Σ/tr Σ.
+
+    Args:
+        cov: Covariance matrices (..., D, D).
+        ridge: r > 0, the eigenvalue at which saturation begins: a number, or a tensor of one value per matrix.
+        kind: ``"ratio"`` is x/(x + r), by an inverse; ``"log"`` is log(1 + x/r), by an eigendecomposition.
+        power: Takes Σ^power first, and gives it the mean eigenvalue one again. ½ is computed by five Newton–Schulz
+            steps, other powers by an eigendecomposition.
+
+    Example:
+        >>> saturate(torch.eye(2), 1.0)
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.5000]])
+    """
+    check_symmetric("saturate", cov)
+    check_choice("saturate", "kind", kind, ("ratio", "log"))
+    check_number("saturate", "power", power, strict=True)
+    weight = _checked_ridge("saturate", ridge, cov)
+    sigma = _unit_mean(cov.reshape(-1, *cov.shape[-2:]))
+    if power == 0.5:
+        sigma = _unit_mean(newton_schulz_sqrt(sigma, n_iter=_SQRT_STEPS))
+    elif power != 1.0:
+        sigma = _unit_mean(matrix_power(sigma, power))
+    shifted = add_diagonal(sigma, weight)
+    if kind == "ratio":
+        out = add_diagonal(-weight * _SPDInverse.apply(shifted), 1.0)
+    else:
+        log_weight = weight.log() if isinstance(weight, Tensor) else torch.tensor(weight, dtype=cov.dtype).log().item()
+        out = add_diagonal(matrix_log(shifted), -log_weight)
+    return out.reshape(cov.shape)

@@ -1,0 +1,135 @@
+"""④ Features → the weight of shrinkage that their covariance needs, chosen by the data, one value per image.
+
+A sample covariance of few positions spreads its eigenvalues too far. Shrinkage pulls them together,
+(1 − ρ)Σ + ρ·μI with μ the mean eigenvalue, and the three rules here estimate the best ρ in closed form. Ledoit–Wolf and
+Schäfer–Strimmer need the variance of every product x_i x_j over the positions, a sum of fourth moments. Summed over
+all pairs it is Σ_n ‖x_n‖⁴, so no outer product is formed.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .._checks import check_choice, check_floating
+from ._linalg import NO_VARIANCE
+from ._numerics import full_precision
+from .covariance import covariance, flat_features
+
+ShrinkageRule = Literal["ledoit_wolf", "oas", "schaefer_strimmer"]
+# Intensities are kept this far from 0, where a singular matrix has no inverse, and from 1, where the ridge is infinite.
+_MARGIN = 1e-3
+
+
+def _ratio(numerator: Tensor, denominator: Tensor, otherwise: float) -> Tensor:
+    """numerator/denominator in [0, 1]; ``otherwise`` where the denominator vanishes."""
+    counts = denominator > NO_VARIANCE
+    quotient = numerator / torch.where(counts, denominator, 1.0)
+    return torch.where(counts, quotient, otherwise).clamp(0.0, 1.0)
+
+
+def _unit_mean_eigenvalue(who: str, x: Tensor) -> Tensor:
+    """Features (..., D, N), centred and scaled so that their covariance has the mean eigenvalue one (or is zero)."""
+    features = flat_features(who, x)
+    centred = features - features.mean(dim=-1, keepdim=True)
+    mean_eigenvalue = centred.square().mean(dim=(-2, -1), keepdim=True)
+    varies = mean_eigenvalue > NO_VARIANCE
+    return torch.where(varies, centred * torch.where(varies, mean_eigenvalue, 1.0).rsqrt(), 0.0)
+
+
+def _squared_norm(x: Tensor) -> Tensor:
+    """‖Σ‖² of centred features."""
+    return covariance(x).square().sum(dim=(-2, -1))
+
+
+@full_precision
+def ledoit_wolf(x: Tensor) -> Tensor:
+    """Ledoit–Wolf intensity ρ of the shrinkage towards μI (J. Multivariate Analysis, 2004).
+
+    Args:
+        x: Feature maps (..., C, H, W), or feature sets (B, C, N) or (C, N).
+
+    Returns:
+        Values in [0, 1], one per image; 0 without variance, as in scikit-learn.
+
+    Example:
+        >>> ledoit_wolf(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2])
+    """
+    x = _unit_mean_eigenvalue("ledoit_wolf", x)
+    D, N = x.shape[-2:]
+    norm = _squared_norm(x)
+    varies = (x != 0).any(-1).any(-1)
+    fourth = x.square().sum(-2).square().mean(-1)
+    # ‖Σ − I‖² with tr Σ = D.
+    return _ratio((fourth - norm) / N, torch.where(varies, norm - D, 0.0), otherwise=0.0)
+
+
+@full_precision
+def oas(x: Tensor) -> Tensor:
+    """Oracle approximating shrinkage intensity towards μI (Chen, Wiesel, Eldar, Hero, IEEE Trans. SP, 2010).
+
+    Like scikit-learn, it leaves out the terms 2/D of the publication. Arguments as in :func:`ledoit_wolf`.
+
+    Returns:
+        Values in [0, 1], one per image; 1 without variance.
+
+    Example:
+        >>> oas(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2])
+    """
+    x = _unit_mean_eigenvalue("oas", x)
+    D, N = x.shape[-2:]
+    norm = _squared_norm(x)
+    if D == 1:
+        return torch.zeros_like(norm)
+    varies = (x != 0).any(-1).any(-1)
+    return _ratio(norm + D * D, torch.where(varies, (N + 1) * (norm - D), 0.0), otherwise=1.0)
+
+
+@full_precision
+def schaefer_strimmer(x: Tensor) -> Tensor:
+    """Schäfer–Strimmer intensity of the shrinkage of correlations towards zero (Stat. Appl. Genet. Mol. Biol., 2005).
+
+    It is Σ_{i≠j} Var(r_ij)/Σ_{i≠j} r_ij², and shrinks the covariance towards its own diagonal. A channel without
+    variance correlates with nothing. Arguments as in :func:`ledoit_wolf`.
+
+    Returns:
+        Values in [0, 1], one per image; 0 where nothing correlates.
+
+    Example:
+        >>> schaefer_strimmer(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2])
+    """
+    x = _unit_mean_eigenvalue("schaefer_strimmer", x)
+    N = x.shape[-1]
+    variance = x.square().mean(-1, keepdim=True)
+    varies = variance > NO_VARIANCE * variance.amax(-2, keepdim=True).clamp_min(NO_VARIANCE)
+    squares = x.square() * torch.where(varies, torch.where(varies, variance, 1.0).reciprocal(), 0.0)
+    scaled = x * torch.where(varies, torch.where(varies, variance, 1.0).rsqrt(), 0.0)
+    off_diagonal = _squared_norm(scaled) - varies.sum(dim=(-2, -1))
+    fourth = (squares.sum(-2).square() - squares.square().sum(-2)).mean(-1)
+    return _ratio((fourth - off_diagonal) / max(N - 1, 1), off_diagonal, otherwise=0.0)
+
+
+RULES = {"ledoit_wolf": ledoit_wolf, "oas": oas, "schaefer_strimmer": schaefer_strimmer}
+
+
+def shrinkage_ridge(x: Tensor, rule: ShrinkageRule) -> Tensor:
+    """The ridge ρ/(1 − ρ), in units of the mean eigenvalue, that shrinks as the intensity ρ of a rule does.
+
+    (1 − ρ)Σ + ρ·μI is a multiple of Σ/μ + ρ/(1 − ρ)·I. The intensity is kept within [0.001, 0.999].
+
+    Args:
+        x: Feature maps (..., C, H, W), or feature sets (B, C, N) or (C, N).
+        rule: ``"ledoit_wolf"``, ``"oas"`` or ``"schaefer_strimmer"``.
+
+    Example:
+        >>> shrinkage_ridge(torch.rand(2, 8, 7, 7), "oas").shape
+        torch.Size([2])
+    """
+    check_floating("shrinkage_ridge", x)
+    flat_features("shrinkage_ridge", x)
+    check_choice("shrinkage_ridge", "rule", rule, RULES)
+    intensity = RULES[rule](x).clamp(_MARGIN, 1.0 - _MARGIN)
+    return intensity / (1.0 - intensity)

@@ -1,0 +1,72 @@
+"""A saturating function of the covariance's eigenvalues: what shrinkage does, apart from partial correlation."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from .._checks import check_choice, check_number
+from ..ops.correlation import correlation
+from ..ops.covariance import covariance
+from ..ops.ridge import SaturatingMap, saturate
+from ..ops.vectorize import vectorize
+from ._base import SPDPooling
+from ._registry import register_pooling
+from ._scale import OutputScale
+
+
+@register_pooling
+class SpectralMap(SPDPooling):
+    """x/(x + r) or log(1 + x/r) of the eigenvalues of D·Σ/tr Σ; D(D+1)/2 numbers.
+
+    Off the diagonal the ratio is −rΩ_ij with Ω = (D·Σ/tr Σ + rI)⁻¹: ``partial_correlation(ridge=r)`` without its
+    division by the diagonal of Ω.
+
+    Args:
+        in_channels: Channels D of the feature map.
+        kind: ``"ratio"`` or ``"log"``, see :func:`isice.functional.saturate`.
+        ridge: r, the eigenvalue at which saturation begins, in units of the mean one.
+        power: Takes this power of the covariance first.
+        normalize: ``"none"``, or ``"correlation"`` to divide by the result's own diagonal.
+        scale: Factor of the output.
+        learn_scale: Learn that factor (on a log scale).
+        standardize: Divide the output by the standard deviation of the vectors that :meth:`init_from` sees.
+
+    Example:
+        >>> import torch
+        >>> SpectralMap(8, ridge=10)(torch.rand(2, 8, 7, 7)).shape
+        torch.Size([2, 36])
+    """
+
+    reference = "this package; the ratio is the shrunk inverse of Ledoit, Wolf: J. Multivariate Analysis 2004"
+
+    def __init__(
+        self,
+        in_channels: int,
+        *,
+        kind: SaturatingMap = "ratio",
+        ridge: float = 10.0,
+        power: float = 1.0,
+        normalize: Literal["none", "correlation"] = "none",
+        scale: float = 1.0,
+        learn_scale: bool = False,
+        standardize: bool = False,
+    ) -> None:
+        super().__init__(in_channels)
+        check_choice(self.name, "kind", kind, ("ratio", "log"))
+        check_choice(self.name, "normalize", normalize, ("none", "correlation"))
+        check_number(self.name, "ridge", ridge, strict=True)
+        check_number(self.name, "power", power, strict=True)
+        self.kind, self.ridge, self.power, self.normalize = kind, ridge, power, normalize
+        self.scale, self.learn_scale, self.standardize = scale, learn_scale, standardize
+        self.output = OutputScale(self.name, scale, learn=learn_scale, standardize=standardize)
+
+    def _mapped(self, cov: Tensor) -> Tensor:
+        mapped = saturate(cov, self.ridge, kind=self.kind, power=self.power)
+        return correlation(mapped) if self.normalize == "correlation" else mapped
+
+    def transform(self, cov: Tensor) -> Tensor:
+        return self.output(self._mapped(cov))
+
+    def init_from(self, x: Tensor) -> None:
+        """Sets the standard deviation to divide by from feature maps (B, C, H, W) of training images."""
+        self.output.init_from(vectorize(self._mapped(covariance(x))))

@@ -1,0 +1,82 @@
+import pytest
+import torch
+from sklearn.covariance import LedoitWolf
+
+import isice.functional as F
+from isice.ops.ridge import ridge_inverse_reference, saturate_reference
+
+from .conftest import symmetric
+
+
+def test_ridge_inverse_is_that_of_the_shrunk_covariance_of_scikit_learn(generator):
+    mix = torch.randn(6, 6, generator=generator, dtype=torch.float64)
+    x = mix @ torch.randn(3, 6, 20, generator=generator, dtype=torch.float64)
+    inverse = F.ridge_inverse(F.covariance(x), F.shrinkage_ridge(x, "ledoit_wolf"))
+    expected = torch.stack([torch.from_numpy(LedoitWolf().fit(image.T.numpy()).precision_) for image in x])
+    torch.testing.assert_close(F.partial_correlation(inverse), F.partial_correlation(expected), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("ridge", [0.5, 10.0, torch.tensor(2.0), torch.tensor([0.1, 3.0], dtype=torch.float64)])
+def test_ridge_inverse(ridge, make_cov):
+    cov = make_cov(2, 5)
+    torch.testing.assert_close(F.ridge_inverse(cov, ridge), ridge_inverse_reference(cov, ridge))
+    weight = torch.as_tensor(ridge, dtype=torch.float64).requires_grad_()
+    cov = cov.requires_grad_()
+    assert torch.autograd.gradcheck(lambda a, r: F.ridge_inverse(symmetric(a), r), (cov, weight))
+    assert torch.autograd.gradgradcheck(lambda a, r: F.ridge_inverse(symmetric(a), r), (cov, weight))
+
+
+def test_ridge_inverse_of_singular_and_zero_matrices(make_cov):
+    cov = torch.cat([make_cov(1, 8, samples=3, dtype=torch.float32), torch.zeros(1, 8, 8)]).requires_grad_()
+    inverse = F.ridge_inverse(cov, 0.5)
+    inverse.sum().backward()
+    assert inverse.isfinite().all()
+    assert cov.grad.isfinite().all()
+    torch.testing.assert_close(inverse[1], torch.eye(8) / 1.5)
+
+
+def test_shrink(make_cov):
+    cov = make_cov(2, 5)
+    total = cov.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
+    torch.testing.assert_close(F.shrink(cov, 2.0), cov + 2.0 * total * torch.eye(5, dtype=torch.float64))
+    weight = torch.tensor([0.5, 2.0], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda a, r: F.shrink(symmetric(a), r), (cov.requires_grad_(), weight))
+
+
+@pytest.mark.parametrize("kind", ["ratio", "log"])
+@pytest.mark.parametrize("power", [1.0, 0.7])
+def test_saturate(kind, power, make_cov):
+    cov = make_cov(2, 5)
+    expected = saturate_reference(cov, 2.0, kind, power)
+    torch.testing.assert_close(F.saturate(cov, 2.0, kind=kind, power=power), expected, rtol=1e-9, atol=1e-10)
+    assert torch.autograd.gradcheck(
+        lambda a: F.saturate(symmetric(a), 2.0, kind=kind, power=power), cov.requires_grad_()
+    )
+    ridge = torch.tensor([0.5, 2.0], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda r: F.saturate(cov.detach(), r, kind=kind, power=power), ridge)
+
+
+def test_the_square_root_of_saturate_is_close_to_the_exact_one(make_cov):
+    cov = make_cov(2, 5, samples=400)
+    close, exact = F.saturate(cov, 1.0, power=0.5), saturate_reference(cov, 1.0, power=0.5)
+    torch.testing.assert_close(close, exact, rtol=0.05, atol=0.02)
+    assert torch.autograd.gradcheck(lambda a: F.saturate(symmetric(a), 1.0, power=0.5), cov.requires_grad_())
+
+
+def test_saturate_by_ratio_is_the_partial_correlation_up_to_its_diagonal(make_cov):
+    cov = make_cov(2, 5)
+    mapped = F.saturate(cov, 3.0)
+    rest = (1 - mapped.diagonal(dim1=-2, dim2=-1)).sqrt()
+    partial = F.partial_correlation(F.ridge_inverse(cov, 3.0))
+    off_diagonal = ~torch.eye(5, dtype=torch.bool)
+    expected = mapped / (rest[:, :, None] * rest[:, None, :])
+    torch.testing.assert_close(partial[:, off_diagonal], expected[:, off_diagonal])
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="ridge_inverse: expected a finite ridge > 0"):
+        F.ridge_inverse(torch.eye(2), 0.0)
+    with pytest.raises(ValueError, match=r"expected ridge to be a number or of shape \(3,\)"):
+        F.ridge_inverse(torch.eye(2).expand(3, 2, 2), torch.ones(2))
+    with pytest.raises(ValueError, match="expected kind to be one of 'ratio', 'log'"):
+        F.saturate(torch.eye(2), 1.0, kind="tanh")

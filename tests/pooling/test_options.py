@@ -1,0 +1,151 @@
+"""The contract for layers whose options change what they compute: shrinkage, scale, spectral maps, concatenations."""
+
+import math
+
+import pytest
+import torch
+
+import isice.functional as F
+from isice import create_model
+from isice._specs import spec_name, split_sum
+from isice.pooling import create_pooling
+
+from . import test_contract as contract
+from .test_contract import CHANNELS, degenerate_maps, features
+
+SPECS = [
+    "partial_correlation(ridge=10, scale=5)",
+    "partial_correlation(ridge='ledoit_wolf')",
+    "partial_correlation(ridge='oas', learn_ridge=True)",
+    "partial_correlation(ridge='schaefer_strimmer', learn_scale=True)",
+    "partial_correlation(ridge=10, learn_ridge=True, learn_scale=True, standardize=True)",
+    "isqrt_cov(scale=2.0, learn_scale=True, standardize=True)",
+    "spectral_map(kind='log', normalize='correlation')",
+    "spectral_map(power=0.5, scale=3.0)",
+    "isice(ridge=1.0)",
+    "isqrt_cov + partial_correlation(ridge=10, scale=5) + 2 * gap",
+    "isice_mlp + 0.5 * gap",
+]
+CHECKS = [
+    "test_shape_for_any_height_and_width",
+    "test_empty_batch",
+    "test_one_image_alone_is_the_same_image_in_a_batch",
+    "test_deterministic_in_train_and_eval",
+    "test_gradient_reaches_input_and_parameters",
+    "test_float64_stays_float64",
+    "test_state_dict_round_trip",
+    "test_repr_parses_back",
+    "test_export_with_a_free_batch_size",
+    "test_compile_without_graph_breaks",
+]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+class TestOptions:
+    @pytest.mark.parametrize("check", CHECKS)
+    def test_contract(self, spec, check):
+        getattr(contract.TestContract(), check)(spec)
+
+    def test_autocast(self, spec):
+        contract.TestContract().test_float32_inside_whatever_the_autocast_dtype(spec, torch.bfloat16)
+
+    @pytest.mark.parametrize("case", degenerate_maps())
+    def test_finite_value_and_gradient(self, spec, case):
+        contract.TestContract().test_finite_value_and_gradient(spec, case, "train")
+
+    def test_gradcheck(self, spec):
+        layer = create_pooling(spec, 4).double()
+        x = features(2, 4, 5, 5, seed=2, dtype=torch.float64).requires_grad_()
+        assert torch.autograd.gradcheck(layer, x, atol=1e-4)
+
+
+def test_partial_correlation_of_a_ridge():
+    x = features(2, CHANNELS, 5, 5, dtype=torch.float64)
+    cov = F.covariance(x)
+    inverse = torch.linalg.inv(CHANNELS * cov / cov.diagonal(dim1=1, dim2=2).sum(1)[:, None, None] + 10 * torch.eye(8))
+    scale = inverse.diagonal(dim1=1, dim2=2).rsqrt()
+    expected = -scale[:, :, None] * inverse * scale[:, None, :]
+    expected.diagonal(dim1=1, dim2=2).fill_(1.0)
+    layer = create_pooling("partial_correlation(ridge=10, scale=5)", CHANNELS)
+    torch.testing.assert_close(layer(x), 5 * F.vectorize(expected))
+    assert layer.method == "ridge"
+    old = create_pooling("partial_correlation(method='ridge', ridge=10, scale=5)", CHANNELS)
+    assert repr(old) == repr(layer)
+    assert not layer.state_dict()
+
+
+def test_the_default_is_newton_schulz():
+    layer = create_pooling("partial_correlation", CHANNELS)
+    assert (layer.method, layer.ridge, layer.scale) == ("newton_schulz", 1.0, 1.0)
+
+
+def test_learned_values_start_where_the_options_say():
+    x = features(2, CHANNELS, 5, 5)
+    plain = create_pooling("partial_correlation(ridge=10, scale=5)", CHANNELS)
+    learned = create_pooling("partial_correlation(ridge=10, scale=5, learn_ridge=True, learn_scale=True)", CHANNELS)
+    torch.testing.assert_close(learned(x), plain(x))
+    assert learned.log_ridge.item() == pytest.approx(math.log(10))
+    data, factor = (create_pooling(f"partial_correlation(ridge='oas'{more})", 8) for more in ("", ", learn_ridge=True"))
+    torch.testing.assert_close(factor(x), data(x))
+
+
+@pytest.mark.parametrize("name", ["isqrt_cov", "partial_correlation(ridge=10)", "spectral_map"])
+def test_standardize_gives_unit_variance(name):
+    spec = name[:-1] + ", standardize=True)" if name.endswith(")") else f"{name}(standardize=True)"
+    layer, x = create_pooling(spec, CHANNELS), features(20, CHANNELS, 5, 5)
+    torch.testing.assert_close(layer(x), create_pooling(name, CHANNELS)(x))
+    layer.init_from(x)
+    assert layer(x).var(dim=0, correction=0).mean().item() == pytest.approx(1.0, rel=1e-4)
+    before = layer.output.gain.clone()
+    layer.init_from(x[:1])
+    assert torch.equal(layer.output.gain, before)
+
+
+def test_isice_with_a_ridge_is_that_of_the_shrunk_covariance():
+    x = features(2, CHANNELS, 5, 5)
+    cov = F.covariance(x)
+    mean = cov.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
+    expected = F.isice(cov + 3 * mean * torch.eye(CHANNELS), vectorized=True)
+    torch.testing.assert_close(create_pooling("isice(ridge=3.0)", CHANNELS)(x), expected)
+
+
+def test_concatenation():
+    spec = "isqrt_cov + partial_correlation(ridge=10, scale=5) + 2 * gap"
+    x, layer = features(3, CHANNELS, 5, 5), create_pooling(spec, CHANNELS)
+    parts = [create_pooling(part, CHANNELS)(x) for part in ("isqrt_cov", "partial_correlation(ridge=10, scale=5)")]
+    torch.testing.assert_close(layer(x), torch.cat([*parts, 2 * x.mean(dim=(2, 3))], dim=1))
+    assert layer.out_features == 36 + 36 + 8
+    alone, factor = create_pooling("3 * gap", CHANNELS), x.mean(dim=(2, 3))
+    torch.testing.assert_close(alone(x), 3 * factor)
+    assert repr(create_pooling(repr(layer), CHANNELS)) == repr(layer)
+    standardized = create_pooling("isqrt_cov(standardize=True) + gap", CHANNELS)
+    standardized.init_from(x)
+    assert standardized.parts[0].output.gain != 1
+
+
+def test_concatenation_in_a_model():
+    model = create_model("small_cnn", pooling="isqrt_cov + 2 * gap", num_classes=3, reduce=8)
+    assert model.classifier.in_features == 36 + 8
+    assert model(torch.rand(2, 3, 16, 16)).shape == (2, 3)
+    assert spec_name("isqrt_cov(n_iter=3) + 2 * gap") == "isqrt_cov+gap"
+    assert split_sum("isqrt_cov(n_iter=3)") == [(1.0, "isqrt_cov(n_iter=3)")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("gap + no_such", r"expected one of .*, got 'no_such'"),
+        ("gap - gap", "expected a sum such as"),
+        ("gap + gap * 2", "expected a sum such as"),
+        ("gap + 0 * gap", "expected a finite the factor of gap > 0"),
+        ("gap + low_rank_bilinear", "expected parts that return vectors, got low_rank_bilinear"),
+        ("partial_correlation(ridge='oass')", r"expected ridge to be one of .*Did you mean 'oas'"),
+        ("partial_correlation(ridge=0)", "expected a finite ridge > 0"),
+        ("partial_correlation(method='newton_schulz', ridge='oas')", "expected method='ridge'"),
+        ("isqrt_cov(scale=0)", "isqrt_cov: expected a finite scale > 0"),
+        ("isice(ridge=-1)", "isice: expected a finite ridge"),
+    ],
+)
+def test_errors(spec, message):
+    with pytest.raises(ValueError, match=message):
+        create_pooling(spec, CHANNELS, num_classes=3)
