@@ -18,11 +18,13 @@ from isice.ops.graphical_lasso import (
     graphical_lasso_reference,
     sparsity_max,
 )
-from isice.ops.graphical_lasso.admm import admm
-from isice.ops.graphical_lasso.autograd import graphical_lasso_op
-from isice.ops.graphical_lasso.screening import _largest_apart, _widths, component_labels
+from isice.ops.graphical_lasso.admm import Strategy, admm
+from isice.ops.graphical_lasso.screening import _max_component, _padded_sizes, component_labels
+from isice.ops.graphical_lasso.solver import solve
 from isice.ops.graphical_lasso.start import cold_start
-from isice.ops.graphical_lasso.theta_step import _steps, half_prox_by_eigh, half_prox_by_newton_schulz
+from isice.ops.graphical_lasso.theta_step import _root_polynomials, half_theta_by_eigh, half_theta_by_newton_schulz
+
+from .correlations import KINDS
 
 
 def sample_cov(size, samples, *, batch=(), seed=0, relu=False, dtype=torch.float64):
@@ -172,13 +174,14 @@ def test_a_batch_gives_what_its_members_give():
 def test_newton_schulz_steps_give_the_same_solution():
     cov = sample_cov(40, 20, batch=(2,), relu=True)
     correlation = cov / torch.sqrt(cov.diagonal(dim1=1, dim2=2)[:, :, None] * cov.diagonal(dim1=1, dim2=2)[:, None])
-    penalty = torch.tensor([0.1, 0.02], dtype=torch.float64)[:, None, None]
-    by_eigh = graphical_lasso_op(correlation, penalty, False, 1e-7, 500, None, "eigh")
-    by_products = graphical_lasso_op(correlation, penalty, False, 1e-7, 500, None, "newton_schulz")
+    penalty = torch.stack([off_penalty(40, sparsity) for sparsity in (0.1, 0.02)])
+    by_eigh = solve(correlation, penalty, 1e-7, 500, strategy=Strategy("eigh"))
+    by_products = solve(correlation, penalty, 1e-7, 500, strategy=Strategy("newton_schulz"))
     torch.testing.assert_close(by_products[0], by_eigh[0], rtol=1e-6, atol=1e-8)
     assert torch.equal(by_products[3], by_eigh[3])
     torch.testing.assert_close(by_products[1], by_eigh[1], rtol=1e-6, atol=1e-8)
-    single = graphical_lasso_op(correlation.float(), penalty.float(), False, 1e-4, 500, None, "newton_schulz")
+    products = Strategy("newton_schulz", inverse="products")
+    single = solve(correlation.float(), penalty.float(), 1e-4, 500, strategy=products)
     assert bool((single[2] <= 1e-4 * 40).all())
     assert float((single[0] @ single[1] - torch.eye(40)).abs().max()) < 1e-3
 
@@ -187,10 +190,10 @@ def test_newton_schulz_steps_give_the_same_solution():
 def test_roots_by_products_are_those_by_eigenvalues(rho):
     b = torch.randn(3, 30, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     b, rho = b + b.mT, torch.full((3, 1, 1), rho, dtype=torch.float64)
-    theta = 2 * half_prox_by_eigh(b, rho)
+    theta = 2 * half_theta_by_eigh(b, rho)
     torch.testing.assert_close(torch.linalg.inv(theta) - rho * theta, b, rtol=1e-7, atol=1e-7)
-    torch.testing.assert_close(2 * half_prox_by_newton_schulz(b, rho), theta, rtol=1e-6, atol=1e-9 * theta.abs().max())
-    single = 2 * half_prox_by_newton_schulz(b.float(), rho.float()).double()
+    torch.testing.assert_close(2 * half_theta_by_newton_schulz(b, rho), theta, rtol=1e-6, atol=1e-9 * theta.abs().max())
+    single = 2 * half_theta_by_newton_schulz(b.float(), rho.float()).double()
     assert float((single - theta).norm() / theta.norm()) < 1e-3
 
 
@@ -198,22 +201,22 @@ def test_roots_by_products_are_those_by_eigenvalues(rho):
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 2e-4), (torch.float64, 1e-10)])
 def test_the_polynomials_of_the_root_take_their_interval_to_one(lower, dtype, error):
     x = np.geomspace(lower, 1, 2000)
-    for coefficients in _steps(lower, dtype):
+    for coefficients in _root_polynomials(lower, dtype):
         x = sum(c * x ** (2 * k + 1) for k, c in enumerate(coefficients))
     assert np.abs(x - 1).max() < error
 
 
-@pytest.mark.parametrize("by_factors", [True, False])
+@pytest.mark.parametrize(("inverse", "theta_step"), [("cholesky", "eigh"), ("products", "newton_schulz")])
 @pytest.mark.parametrize("sparsity", [2.0, 0.2, 0.01])
-def test_admm_begins_with_a_positive_definite_guess_and_a_point_in_the_box(by_factors, sparsity):
+def test_admm_begins_with_a_positive_definite_guess_and_a_point_in_the_box(inverse, theta_step, sparsity):
     cov = graphical_lasso(sample_cov(40, 20, batch=(3,), relu=True), 1e-3, scale="correlation").covariance
     cov = cov / torch.sqrt(cov.diagonal(dim1=1, dim2=2)[:, :, None] * cov.diagonal(dim1=1, dim2=2)[:, None])
     penalty = off_penalty(40, sparsity).expand(3, 40, 40)
-    start = cold_start(cov, penalty, by_factors=by_factors)
+    start = cold_start(cov, penalty, inverse=inverse)
     assert bool((torch.linalg.cholesky_ex(start.precision).info == 0).all())
     assert torch.equal(start.precision, start.precision.mT)
     assert bool(((start.dual - cov).abs() <= penalty * (1 + 1e-15) + 1e-15).all())
-    solution = admm(cov, penalty, torch.full((3,), 1e-4 * 40), start, max_iter=40, newton_schulz=not by_factors)
+    solution = admm(cov, penalty, torch.full((3,), 1e-4 * 40), start, max_iter=40, strategy=Strategy(theta_step))
     assert bool((solution.gap <= 1e-4 * 40).all())
     if sparsity > 1:
         torch.testing.assert_close(start.dual, torch.eye(40, dtype=cov.dtype).expand(3, 40, 40))
@@ -234,10 +237,10 @@ def test_blocks_are_solved_apart_and_join_exactly():
 def test_screening_on_cuda_makes_fewer_and_larger_batches():
     labels = component_labels(torch.block_diag(*(sample_cov(size, 30, seed=size) for size in (9, 1, 3, 20)))[None], 0.0)
     assert sorted(torch.unique(labels, return_counts=True)[1].tolist()) == [1, 3, 9, 20]
-    assert _widths(256, cuda=False) == [1, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256]
-    assert _widths(256, cuda=True) == [1, 8, 32, 64, 128, 256]
-    assert _largest_apart(256, cuda=False) == 192
-    assert _largest_apart(256, cuda=True) == 128
+    assert _padded_sizes(256, cuda=False) == [1, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256]
+    assert _padded_sizes(256, cuda=True) == [1, 8, 32, 64, 128, 256]
+    assert _max_component(256, cuda=False) == 192
+    assert _max_component(256, cuda=True) == 128
 
 
 def test_badly_scaled_variables_change_only_the_units():
@@ -273,15 +276,13 @@ def test_rank_one_with_a_tiny_sparsity_takes_long_but_is_solved(dtype):
     assert int(result.n_iter) > 1000
 
 
-@pytest.mark.parametrize("root", ["eigh", "newton_schulz"])
-def test_what_float32_does_not_finish_is_continued_in_float64(root):
+@pytest.mark.parametrize("theta_step", ["eigh", "newton_schulz"])
+def test_what_float32_does_not_finish_is_continued_in_float64(theta_step):
     vector = torch.linspace(1, 2, 24)
-    cov = torch.outer(vector, vector)[None]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        precision, covariance, gap, n_iter = graphical_lasso_op(
-            cov, torch.full((1, 1, 1), 0.005), False, 1e-4, 1000, None, root
-        )
+    penalty = (0.005 / torch.outer(vector, vector) * off_diagonal(24))[None]
+    precision, covariance, gap, n_iter = solve(
+        torch.ones(1, 24, 24), penalty, 1e-4, 1000, strategy=Strategy(theta_step)
+    )
     assert int(n_iter) > 100
     assert float(gap) <= 1e-4 * 24
     assert precision.dtype == torch.float32
@@ -366,13 +367,11 @@ def test_random_matrices_are_certified_and_optimal(size, samples, sparsity, seed
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", [32, 128, 256])
-def test_every_matrix_of_the_benchmark_is_certified(size, dtype):
-    from benchmarks.graphical_lasso import KINDS, SPARSITIES
-
+def test_every_kind_of_matrix_is_certified(size, dtype):
     cov = torch.cat([make(size, 3, seed=1) for make in KINDS.values()]).to(dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for sparsity in SPARSITIES:
+        for sparsity in (0.3, 0.1, 0.03, 0.01):
             for tol in (1e-4, 1e-7):
                 result = graphical_lasso(cov, sparsity, tol=tol)
                 assert bool((result.gap <= tol * size).all()), (sparsity, tol)

@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from benchmarks.graphical_lasso import KINDS
 
 from isice.ops.graphical_lasso import graphical_lasso, solver
-from isice.ops.graphical_lasso.admm import _begin, _iterate
-from isice.ops.graphical_lasso.autograd import _finite
+from isice.ops.graphical_lasso.admm import Strategy, _begin, _iterate
+from isice.ops.graphical_lasso.autograd import _is_finite
 from isice.ops.graphical_lasso.certificate import (
     cholesky,
     duality_gap,
@@ -17,13 +16,17 @@ from isice.ops.graphical_lasso.certificate import (
 from isice.ops.graphical_lasso.start import cold_start
 from isice.ops.graphical_lasso.theta_step import (
     CONTRACTION,
-    _inverse_on,
-    _largest,
-    _level,
-    half_prox_by_eigh,
-    newton_step_,
-    probes,
+    _condition_level,
+    _inverse_polynomial,
+    _largest_eigenvalue,
+    correct_theta_,
+    half_theta_by_eigh,
+    random_probes,
 )
+
+from .correlations import KINDS
+
+CORRECTED = Strategy("newton_schulz", reuse_theta=True)
 
 
 def root_and_neighbour(size=40, change=1e-3):
@@ -33,7 +36,7 @@ def root_and_neighbour(size=40, change=1e-3):
     near = b + change * torch.randn(3, size, size, generator=generator, dtype=torch.float64)
     rho = torch.tensor([1.0, 3.0, 9.0], dtype=torch.float64)[:, None, None]
     b, near = b + b.mT, near + near.mT
-    return b, rho, 2 * half_prox_by_eigh(b, rho), 2 * half_prox_by_eigh(near, rho)
+    return b, rho, 2 * half_theta_by_eigh(b, rho), 2 * half_theta_by_eigh(near, rho)
 
 
 def norms(matrix):
@@ -44,11 +47,11 @@ def test_a_step_leaves_a_part_of_a_small_error_and_steps_end_at_the_root():
     b, rho, theta, near = root_and_neighbour()
     guess = 0.5 * (near + near.mT)
     before = norms(guess - theta)
-    assert newton_step_(guess, b.clone(), rho, iteration=9)
+    assert correct_theta_(guess, b.clone(), rho, iteration=9)
     assert bool((norms(guess - theta) <= 1.1 * CONTRACTION * before).all())
     assert torch.equal(guess, guess.mT)
     for _ in range(30):
-        assert newton_step_(guess, b.clone(), rho, iteration=9)
+        assert correct_theta_(guess, b.clone(), rho, iteration=9)
     torch.testing.assert_close(guess, theta, rtol=1e-10, atol=1e-10)
 
 
@@ -58,25 +61,29 @@ def test_what_is_too_far_or_too_ill_conditioned_is_left_as_it_was(factor, rho_fa
     guess, untouched = factor * theta, b.clone()
     guess = 0.5 * (guess + guess.mT)
     before = guess.clone()
-    assert not newton_step_(guess, untouched, rho_factor * rho, iteration=9)
+    assert not correct_theta_(guess, untouched, rho_factor * rho, iteration=9)
     assert torch.equal(guess, before)
     torch.testing.assert_close(untouched, b, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("condition", [1.0, 1.5, 4.0, 10.0, 30.0])
 def test_polynomials_invert_to_the_error_that_is_wanted(condition):
-    coefficients = _inverse_on(_level(condition), 0.2)
+    coefficients = _inverse_polynomial(_condition_level(condition), 0.2)
     x = torch.linspace(1, condition, 500, dtype=torch.float64)
     value = sum(c * x**power for power, c in enumerate(coefficients))
     assert float((1 - x * value).abs().max()) <= 0.2 + 1e-9
-    assert _inverse_on(_level(1e5), 0.2) == () == _inverse_on(_level(float("inf")), 0.2)
+    assert (
+        _inverse_polynomial(_condition_level(1e5), 0.2)
+        == ()
+        == _inverse_polynomial(_condition_level(float("inf")), 0.2)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [17, 64, 150])
 def test_the_largest_eigenvalue_is_hardly_underestimated(kind, size):
     cov = KINDS[kind](size, 4, 0)
-    ratio = _largest(cov)[:, 0, 0] / torch.linalg.eigvalsh(cov)[:, -1]
+    ratio = _largest_eigenvalue(cov)[:, 0, 0] / torch.linalg.eigvalsh(cov)[:, -1]
     assert float(ratio.min()) > 0.9
     assert float(ratio.max()) < 1.6
 
@@ -87,9 +94,9 @@ def test_the_estimate_of_the_gap_is_near_the_gap(dtype, rtol):
     penalty = torch.full_like(exact, 0.25)  # a number of float32
     penalty.diagonal(dim1=1, dim2=2).zero_()
     cov = exact.to(dtype)
-    state = _begin(cov, penalty.to(dtype), cold_start(cov, penalty.to(dtype), by_factors=True), correct=True)
+    state = _begin(cov, penalty.to(dtype), cold_start(cov, penalty.to(dtype), inverse="cholesky"), CORRECTED)
     for iteration in range(1, 16):
-        state = _iterate(state, newton_schulz=False, iteration=iteration)
+        state = _iterate(state, CORRECTED, iteration)
     z, dual = state.z.double(), cov.double() + state.v.double()
     gap = duality_gap(cov.double(), penalty, z, dual)
     assert bool((gap < 1e-4 * 48).all())
@@ -101,11 +108,11 @@ def test_the_rough_gap_tells_far_from_near(kind):
     cov = KINDS[kind](128, 3, 0)
     penalty = torch.full_like(cov, 0.05)
     penalty.diagonal(dim1=-2, dim2=-1).zero_()
-    state = _begin(cov, penalty, cold_start(cov, penalty, by_factors=True), correct=True)
+    state = _begin(cov, penalty, cold_start(cov, penalty, inverse="cholesky"), CORRECTED)
     for iteration in range(1, 6):
-        state = _iterate(state, True, iteration)
+        state = _iterate(state, CORRECTED, iteration)
         dual = cov + state.v
-        ratio = rough_gap(state.z, dual, probes(128)) / estimated_gap(state.z, dual)
+        ratio = rough_gap(state.z, dual, random_probes(128)) / estimated_gap(state.z, dual)
         assert bool(((ratio > 0.5) & (ratio < 2)).all())
 
 
@@ -113,7 +120,7 @@ def test_the_rough_gap_tells_far_from_near(kind):
 def test_entries_that_are_not_finite_are_found(bad):
     matrices = torch.randn(3, 5, 5)
     matrices[1, 2, 3] = bad
-    assert _finite(matrices).tolist() == [True, False, True]
+    assert _is_finite(matrices).tolist() == [True, False, True]
 
 
 def test_gap_and_inverse_from_one_factor_are_those_from_two():

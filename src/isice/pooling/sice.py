@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from .._checks import check_choice, check_int, check_number
 from ..ops.correlation import correlation, partial_correlation
-from ..ops.graphical_lasso.autograd import graphical_lasso_op
+from ..ops.graphical_lasso import graphical_lasso
 from ._base import SPDPooling
 from ._registry import register_pooling
 
@@ -62,9 +62,8 @@ class SICE(SPDPooling):
         self.log_sparsity = nn.Parameter(torch.tensor(math.log(sparsity))) if learn_sparsity else None
 
     def transform(self, cov: Tensor) -> Tensor:
-        if self.log_sparsity is None:
-            penalty = torch.full_like(cov[:, :1, :1], self.sparsity)
-        else:
-            penalty = self.log_sparsity.to(cov.dtype).exp().expand(cov.shape[0], 1, 1)
-        precision = graphical_lasso_op(correlation(cov), penalty, False, self.tol, self.max_iter, None, "auto")[0]
+        sparsity = self.sparsity if self.log_sparsity is None else self.log_sparsity.to(cov.dtype).exp()
+        precision = graphical_lasso(
+            correlation(cov), sparsity, tol=self.tol, max_iter=self.max_iter, check_input=False
+        ).precision
         return partial_correlation(precision) if self.output == "partial_correlation" else precision

@@ -1,8 +1,12 @@
-"""⑤ Exact sparse inverse covariance (paper, Eq. 3): batched, with a certificate and an implicit gradient."""
+"""⑤ Exact sparse inverse covariance (paper, Eq. 3): batched, with a certificate and an implicit gradient.
+
+The public functions and the validation are here. :mod:`.autograd` is the operator and its gradient, :mod:`.solver` the
+algorithm.
+"""
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,12 +27,12 @@ SCALES = ("raw", "correlation", "trace")
 
 
 class GraphicalLassoResult(NamedTuple):
-    """What :func:`graphical_lasso` found.
+    """Solution of :func:`graphical_lasso`.
 
     Attributes:
         precision: Θ (..., D, D), symmetric positive definite, with exact zeros.
         covariance: Θ⁻¹ (..., D, D).
-        gap: Duality gap (...): the objective is at most this far above its minimum.
+        gap: Duality gap (...), an upper bound on the objective minus its minimum.
         n_iter: ADMM iterations (...).
     """
 
@@ -48,27 +52,30 @@ def graphical_lasso(
     tol: float = 1e-4,
     max_iter: int = 5000,
     init: Tensor | GraphicalLassoResult | None = None,
+    check_input: bool = True,
 ) -> GraphicalLassoResult:
-    r"""Sparse inverse covariance: min −logdet Θ + ⟨S, Θ⟩ + Σ Λ_ij|Θ_ij| over positive definite Θ.
+    r"""Batched graphical lasso: min −logdet Θ + ⟨S, Θ⟩ + Σ Λ_ij|Θ_ij| over positive definite Θ.
 
-    Every answer carries its duality gap, a proof of how far from the minimum it can be. Gradients reach ``cov``,
-    ``sparsity`` and ``weights`` through the optimality conditions; they are as exact as the solution, so ask for a
-    small ``tol`` (in float64, 1e-8 and below ends with Newton steps to rounding accuracy) where that matters.
+    Every solution comes with its duality gap, an upper bound on its suboptimality. Gradients with respect to ``cov``,
+    ``sparsity`` and ``weights`` follow from the optimality conditions and are as accurate as the solution. Where that
+    matters, choose a small ``tol``: in float64, below 1e-9 the solver ends with Newton steps to rounding accuracy.
 
     Args:
-        cov: Covariance matrices S (..., D, D), positive semi-definite; singular ones are fine where λ > 0.
+        cov: Covariance matrices S (..., D, D), positive semi-definite; they may be singular if λ > 0.
         sparsity: λ ≥ 0, one number or one per matrix, shape (...).
-        weights: Non-negative, symmetric factors of the penalty per entry, (..., D, D).
+        weights: Non-negative, symmetric factors of the penalty per entry (..., D, D).
         penalize_diagonal: Whether the diagonal of Θ is penalized too.
-        scale: Unit of λ: ``"raw"`` is that of ``cov``; ``"correlation"`` makes Λ_ij = λ√(S_ii S_jj), as if the
-            variables had unit variance; ``"trace"`` makes Λ_ij = λ·tr S, the paper's unit. The precision is that of
-            ``cov`` itself in all three.
-        tol: A matrix is finished when its gap is at most ``tol``·D.
+        scale: Unit of λ: ``"raw"`` is that of ``cov``; ``"correlation"`` sets Λ_ij = λ√(S_ii S_jj), as if the
+            variables had unit variance; ``"trace"`` sets Λ_ij = λ·tr S, the paper's unit. The result is always the
+            precision of ``cov`` itself.
+        tol: Largest accepted duality gap, as a multiple of D. In float32, a ``tol`` below 1e-5 computes in float64.
         max_iter: Iterations after which a :class:`NotConvergedWarning` reports the gap reached.
-        init: Precision matrices (or an earlier result) near the solution to start from.
+        init: Warm start: precision matrices, or an earlier result, close to the solution.
+        check_input: Whether input without a solution raises an error. Otherwise matrices with non-finite entries or
+            a variable without variance give NaN, and no check synchronises with the device.
 
     Returns:
-        Precision, covariance, gap and iterations. In float32 a ``tol`` below 1e-5 is computed in float64.
+        Precision, covariance, gap and iterations.
 
     Example:
         >>> cov = torch.tensor([[2.0, 0.5, 0.1], [0.5, 1.0, 0.0], [0.1, 0.0, 1.5]])
@@ -86,28 +93,28 @@ def graphical_lasso(
     check_int("graphical_lasso", "max_iter", max_iter, minimum=1)
     with torch.autocast(cov.device.type, enabled=False):
         penalty = _penalty(cov, sparsity, weights, scale)
-        if not torch.compiler.is_compiling():
-            _refuse_unsolvable(cov, penalty, penalize_diagonal)
+        if check_input and not torch.compiler.is_compiling():
+            _check_solvable(cov, penalty, penalize_diagonal)
         shape = torch.broadcast_shapes(cov.shape[:-2], penalty.shape[:-2])
         size = cov.shape[-1]
         flat_cov = cov.expand(*shape, size, size).reshape(-1, size, size)
         flat_penalty = penalty.expand((*shape, *penalty.shape[-2:])).reshape((-1, *penalty.shape[-2:]))
         outputs = graphical_lasso_op(
-            flat_cov, flat_penalty, penalize_diagonal, float(tol), max_iter, _start(init, shape, cov), "auto"
+            flat_cov, flat_penalty, penalize_diagonal, float(tol), max_iter, _flat_init(init, shape, cov)
         )
         return GraphicalLassoResult(*(t.reshape((*shape, *t.shape[1:])) for t in outputs))
 
 
-def graphical_lasso_path(cov: Tensor, sparsities: Sequence[float] | Tensor, **options: object) -> GraphicalLassoResult:
-    """Solves for a grid of λ, from the sparsest down, each from the solution before it.
+def graphical_lasso_path(cov: Tensor, sparsities: Sequence[float] | Tensor, **options: Any) -> GraphicalLassoResult:
+    """Solve for a grid of λ in descending order, each warm-started from the previous solution.
 
     Args:
         cov: Covariance matrices (..., D, D).
         sparsities: λ values (L,), in any order.
-        **options: Those of :func:`graphical_lasso`, but ``init``.
+        **options: Options of :func:`graphical_lasso` other than ``init``.
 
     Returns:
-        A result whose tensors have the grid as an additional first dimension, in the order of ``sparsities``.
+        A result whose tensors have a new first dimension L, in the order of ``sparsities``.
 
     Example:
         >>> path = graphical_lasso_path(torch.tensor([[1.0, 0.5], [0.5, 1.0]]), [0.1, 0.6])
@@ -116,18 +123,18 @@ def graphical_lasso_path(cov: Tensor, sparsities: Sequence[float] | Tensor, **op
     """
     grid = torch.as_tensor(sparsities)
     if grid.ndim != 1 or grid.numel() == 0:
-        raise ValueError(f"graphical_lasso_path: expected a list of λ values, got shape {tuple(grid.shape)}.")
+        raise ValueError(f"graphical_lasso_path: expected sparsities (L,) with L ≥ 1, got shape {tuple(grid.shape)}.")
     results: dict[int, GraphicalLassoResult] = {}
     previous: GraphicalLassoResult | None = None
-    for place in torch.argsort(grid, descending=True).tolist():
-        previous = graphical_lasso(cov, grid[place], init=previous, **options)  # type: ignore[arg-type]
-        results[place] = previous
-    ordered = [results[place] for place in range(len(grid))]
+    for position in torch.argsort(grid, descending=True).tolist():
+        previous = graphical_lasso(cov, grid[position], init=previous, **options)
+        results[position] = previous
+    ordered = [results[position] for position in range(len(grid))]
     return GraphicalLassoResult(*(torch.stack(tensors) for tensors in zip(*ordered, strict=True)))
 
 
 def sparsity_max(cov: Tensor, *, weights: Tensor | None = None, scale: str = "raw") -> Tensor:
-    """The smallest λ (...) for which the precision is diagonal: max |S_ij|/weight_ij over i ≠ j, in the unit ``scale``.
+    """Return the smallest λ (...) with a diagonal precision: max |S_ij|/weight_ij over i ≠ j, in units of ``scale``.
 
     Example:
         >>> sparsity_max(torch.tensor([[2.0, -0.5], [-0.5, 1.0]]))
@@ -150,9 +157,9 @@ def graphical_lasso_reference(
     penalize_diagonal: bool = False,
     max_iter: int = 20000,
 ) -> Tensor:
-    """The precision of one well-conditioned matrix by proximal gradient with backtracking; the oracle, in float64.
+    """Compute the precision of one well-conditioned matrix by proximal gradient in float64; the test oracle.
 
-    Shares nothing with :func:`graphical_lasso`. It converges linearly, at the pace of the condition number.
+    It shares no code with :func:`graphical_lasso`. Its linear convergence rate depends on the condition number.
     """
     cov = cov.double()
     penalty = sparsity * (torch.ones_like(cov) if weights is None else weights.double())
@@ -175,7 +182,7 @@ def graphical_lasso_reference(
         if change.abs().max() <= 1e-12 * theta.abs().max():
             break
         previous, inverse = inverse, torch.linalg.inv(theta)
-        # Barzilai and Borwein's step, the curvature seen along the last change.
+        # Barzilai–Borwein step size.
         step = float(change.square().sum() / (change * (previous - inverse)).sum())
     return theta
 
@@ -186,7 +193,7 @@ def _checked_cov(who: str, cov: Tensor) -> Tensor:
 
 
 def _penalty(cov: Tensor, sparsity: float | Tensor, weights: Tensor | None, scale: str) -> Tensor:
-    """Λ: (..., 1, 1) where every entry has the same, else (..., D, D)."""
+    """Return Λ: (..., 1, 1) if all entries are equal, else (..., D, D)."""
     lam = torch.as_tensor(sparsity, dtype=cov.dtype, device=cov.device)
     penalty = lam[..., None, None]
     if weights is not None:
@@ -202,11 +209,11 @@ def _penalty(cov: Tensor, sparsity: float | Tensor, weights: Tensor | None, scal
     return penalty
 
 
-def _refuse_unsolvable(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) -> None:
-    """Raises, with the reason, on input for which the minimum does not exist or means nothing."""
+def _check_solvable(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) -> None:
+    """Raise ValueError on input for which the minimum does not exist or has no meaning."""
     who = "graphical_lasso"
     cov, penalty = cov.detach(), penalty.detach()
-    # ∞ − ∞ is NaN, and so the difference shows every entry that is not finite.
+    # ∞ − ∞ is NaN, so the difference reveals every non-finite entry.
     asymmetry = float((cov - cov.mT).abs_().max()) if cov.numel() else 0.0
     if not (math.isfinite(asymmetry) and bool(torch.isfinite(penalty).all())):
         raise ValueError(f"{who}: expected finite matrices and penalties, got NaN or infinity; clean the input first.")
@@ -223,17 +230,17 @@ def _refuse_unsolvable(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) ->
         variance = variance + full.diagonal(dim1=-2, dim2=-1)
     if bool((variance <= 0).any()):
         raise ValueError(
-            f"{who}: expected a positive variance for every variable, got {float(variance.min()):.3g}, for which the "
+            f"{who}: expected a positive variance for every variable, got {float(variance.min()):.3g}, so the "
             "problem has no minimum; drop constant variables, or pass penalize_diagonal=True."
         )
     if bool((penalty == 0).flatten(-2).all(-1).any()) and bool((torch.linalg.cholesky_ex(cov).info != 0).any()):
         raise ValueError(
-            f"{who}: expected positive definite matrices where sparsity is 0, got a singular one, for which the "
+            f"{who}: expected positive definite matrices where sparsity is 0, got a singular one, so the "
             "problem has no minimum; use a sparsity above 0."
         )
 
 
-def _start(init: Tensor | GraphicalLassoResult | None, shape: torch.Size, cov: Tensor) -> Tensor | None:
+def _flat_init(init: Tensor | GraphicalLassoResult | None, shape: torch.Size, cov: Tensor) -> Tensor | None:
     if init is None:
         return None
     precision = init.precision if isinstance(init, GraphicalLassoResult) else init

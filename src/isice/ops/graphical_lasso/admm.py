@@ -1,23 +1,58 @@
-"""The graphical lasso by ADMM, a batch at a time, each matrix with its own penalty parameter and certificate.
+"""Batched ADMM for the graphical lasso, with a parameter ρ and a certificate per matrix.
 
-The problem here is standardized: min −logdet Θ + ⟨S, Θ⟩ + Σ Λ_ij|Θ_ij| with a unit diagonal in S and none in Λ.
-Its dual is max logdet W + D over |W − S| ≤ Λ. The dual variable V of ADMM gives W = S + V, which meets that
-constraint by construction, so P(Z) − logdet W − D bounds the error of Z however inexact the steps were.
+The problem is standardized: min −logdet Θ + ⟨S, Θ⟩ + Σ Λ_ij|Θ_ij| with a unit diagonal in S and a zero one in Λ.
+Its dual is max logdet W + D over |W − S| ≤ Λ. The dual variable V of ADMM gives a feasible W = S + V, so
+P(Z) − logdet W − D bounds the suboptimality of Z even if the steps are inexact.
 """
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .certificate import duality_gap, estimated_gap, in_parts, rough_gap
-from .start import Start, norm
-from .theta_step import half_prox_by_eigh, half_prox_by_newton_schulz, newton_step_, probes
+from .certificate import chunks, duality_gap, estimated_gap, rough_gap
+from .start import Start, frobenius_norm
+from .theta_step import correct_theta_, half_theta_by_eigh, half_theta_by_newton_schulz, random_probes
 
 RELAXATION = 1.6
-SETTLE = 100
-STALLED = 20  # iterations in which the gap did not halve: rounding stands in the way
+SETTLE = 100  # iterations after which ρ changes less and less, which convergence requires
+STALLED = 20  # iterations without halving the gap after which rounding is assumed to prevent progress
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Choice of algorithms for the parts of the solver. Any choice gives the same solution up to the tolerance.
+
+    Attributes:
+        theta_step: Θ-step from scratch: by an eigendecomposition or by matrix products.
+        reuse_theta: Whether a Θ-step first tries to correct the previous Θ.
+        inverse: How the start and the returned covariance are inverted: by Cholesky factors or by matrix products.
+        float32_first: Whether float64 problems are first solved in float32.
+        certificate: Whether ADMM stops on the duality gap itself or on its second-order estimate.
+        stop_stalled: Whether ADMM returns matrices whose gap no longer decreases.
+    """
+
+    theta_step: Literal["eigh", "newton_schulz"]
+    reuse_theta: bool = False
+    inverse: Literal["cholesky", "products"] = "cholesky"
+    float32_first: bool = False
+    certificate: Literal["exact", "estimate"] = "exact"
+    stop_stalled: bool = False
+
+    @classmethod
+    def fastest(cls, cov: Tensor) -> "Strategy":
+        """Return the measured best choice for matrices of this size, dtype and device."""
+        size, cuda = cov.shape[-1], cov.is_cuda
+        products = cuda or 32 < size <= (128 if cov.dtype == torch.float64 else 512)
+        reuse = not cuda and size > 16  # on CUDA the many small kernels of a correction dominate
+        return cls(
+            theta_step="newton_schulz" if products else "eigh",
+            reuse_theta=reuse,
+            inverse="products" if cuda else "cholesky",
+            float32_first=cuda or reuse,
+        )
 
 
 class Solution(NamedTuple):
@@ -29,203 +64,187 @@ class Solution(NamedTuple):
     n_iter: Tensor
     rho: Tensor
 
-    def where(self, chosen: Tensor, dtype: torch.dtype) -> Start:
-        """Some of the matrices, to go on from."""
-        return Start(*(tensor[chosen].to(dtype) for tensor in (self.precision, self.dual, self.rho)))
+    def start(self, index: Tensor, dtype: torch.dtype) -> Start:
+        """Return the selected matrices as a starting point."""
+        return Start(*(tensor[index].to(dtype) for tensor in (self.precision, self.dual, self.rho)))
 
 
 class _State(NamedTuple):
-    """The unfinished problems: their data, their iterates and their place in the batch."""
+    """The unfinished problems: their data, their iterates and their position in the batch."""
 
     cov: Tensor
     penalty: Tensor
-    size: Tensor  # ‖S‖ (B, 1, 1)
-    moved: Tensor  # V + ρZ
+    cov_norm: Tensor  # ‖S‖ (B, 1, 1)
+    shifted: Tensor  # V + ρZ
     v: Tensor
     rho: Tensor
-    theta: Tensor  # the last Θ; empty where each is computed from scratch
-    place: Tensor
+    theta: Tensor  # previous Θ; empty unless it is reused
+    position: Tensor
 
     @property
     def z(self) -> Tensor:
-        return torch.sub(self.moved, self.v).div_(self.rho)
+        return torch.sub(self.shifted, self.v).div_(self.rho)
 
     def select(self, chosen: list[int]) -> "_State":
-        """Some of the problems; all of them are not copied."""
-        if len(chosen) == len(self.place):
+        """Return some of the problems, without a copy if they are all of them."""
+        if len(chosen) == len(self.position):
             return self
-        where = torch.tensor(chosen, device=self.place.device)
+        where = torch.tensor(chosen, device=self.position.device)
         return _State(*(tensor[where] for tensor in self))
 
 
-class _Calendar:
-    """Which problem is checked when, in plain numbers: looking at them costs no wait for the device.
+class _CheckSchedule:
+    """The iteration at which each problem's gap is checked next, kept on the host to avoid synchronisation.
 
-    Each problem keeps its own, so its result does not depend on its companions in the batch.
+    Each problem has its own schedule, so its result does not depend on the rest of the batch.
     """
 
-    def __init__(self, limit: list[float], give_up: bool) -> None:
-        self.limit, self.give_up = limit, give_up
+    def __init__(self, limit: list[float], stop_stalled: bool) -> None:
+        self.limit, self.stop_stalled = limit, stop_stalled
         self.check_at = [1] * len(limit)
-        self.seen = [(math.inf, 0)] * len(limit)  # the last gap and when
-        self.best = [(math.inf, 0)] * len(limit)  # the last gap that was half of the one before it here, and when
+        self.last = [(math.inf, 0)] * len(limit)  # the last gap and its iteration
+        self.halved = [(math.inf, 0)] * len(limit)  # the last gap that halved the one recorded here, and its iteration
 
-    def note(self, i: int, gap: float, iteration: int) -> None:
-        """Plans the next check for when the gap, shrinking at its pace, or a digit in 1.3 iterations, could be met."""
+    def record(self, i: int, gap: float, iteration: int) -> None:
+        """Schedule the next check by the observed convergence rate, at best one digit per 1.3 iterations."""
         digits = math.log10(gap / self.limit[i]) if self.limit[i] < gap < math.inf else 0.0
-        before, then = self.seen[i]
+        before, then = self.last[i]
         pace = (iteration - then) / math.log10(before / gap) if 0 < gap < 0.9 * before < math.inf else 0.0
-        # A pace seen early may mean little: no wait for longer than it took to get here.
+        # An early rate is unreliable: wait no longer than the iterations so far.
         self.check_at[i] = iteration + max(1, min(math.ceil(max(1.3, pace) * digits), max(6, iteration)))
-        self.seen[i] = gap, iteration
-        if gap < 0.5 * self.best[i][0]:
-            self.best[i] = gap, iteration
+        self.last[i] = gap, iteration
+        if gap < 0.5 * self.halved[i][0]:
+            self.halved[i] = gap, iteration
 
     def stalled(self, i: int, iteration: int) -> bool:
-        return self.give_up and iteration - self.best[i][1] >= STALLED
+        return self.stop_stalled and iteration - self.halved[i][1] >= STALLED
 
-    def select(self, chosen: list[int]) -> "_Calendar":
-        part = _Calendar([self.limit[i] for i in chosen], self.give_up)
-        for name in ("check_at", "seen", "best"):
+    def select(self, chosen: list[int]) -> "_CheckSchedule":
+        part = _CheckSchedule([self.limit[i] for i in chosen], self.stop_stalled)
+        for name in ("check_at", "last", "halved"):
             setattr(part, name, [getattr(self, name)[i] for i in chosen])
         return part
 
 
-def admm(
-    cov: Tensor,
-    penalty: Tensor,
-    bound: Tensor,
-    start: Start,
-    *,
-    max_iter: int,
-    newton_schulz: bool = False,
-    correct: bool = False,
-    give_up: bool = False,
-    certify: bool = True,
-) -> Solution:
-    """Runs ADMM until the gap of each matrix is at most its ``bound``; finished matrices leave the batch.
+def admm(cov: Tensor, penalty: Tensor, bound: Tensor, start: Start, *, max_iter: int, strategy: Strategy) -> Solution:
+    """Run ADMM until the gap of each matrix is at most its ``bound``; finished matrices leave the batch.
 
     Args:
-        cov: Standardized matrices (B, D, D).
+        cov: Standardized matrices S (B, D, D).
         penalty: Λ (B, D, D) with a zero diagonal.
         bound: Largest accepted gap (B,).
-        start: Where to begin.
-        max_iter: Iterations after which the rest is returned as it stands.
-        newton_schulz: Θ-step by products instead of an eigendecomposition.
-        correct: Whether a Θ-step corrects the one before as long as that is enough.
-        give_up: Whether matrices whose gap no longer shrinks leave as they stand, too.
-        certify: Whether the gap is proven by factorizations; else the estimate to second order decides.
+        start: Starting point.
+        max_iter: Iterations after which unfinished matrices are returned as they are.
+        strategy: Algorithms to use.
     """
-    state, finished = _begin(cov, penalty, start, correct), []
-    level = _common_level(penalty) if correct else None
-    del start  # the batch changes place with every step, and nobody else holds this one
-    active, calendar, next_check = list(range(len(cov))), _Calendar(bound.tolist(), give_up), 1
+    state, finished = _begin(cov, penalty, start, strategy), []
+    level = _common_level(penalty) if strategy.reuse_theta else None
+    del start  # release its memory
+    active, schedule, next_check = list(range(len(cov))), _CheckSchedule(bound.tolist(), strategy.stop_stalled), 1
     for iteration in range(1, max_iter + 1):
-        state = _iterate(state, newton_schulz, iteration, level)
+        state = _iterate(state, strategy, iteration, level)
         last = iteration == max_iter
         if iteration < next_check and not last:
             continue
-        due = [i for i in active if last or calendar.check_at[i] <= iteration]
-        done = _check(state, calendar, due, iteration, last, certify)
+        due = [i for i in active if last or schedule.check_at[i] <= iteration]
+        done = _check(state, schedule, due, iteration, last, strategy)
         if done:
             finished.append(_finish(state, done, iteration))
             active = [i for i in active if i not in done]
             if not active:
                 break
-            # Leaving costs copies: by products the finished wait until they are half of the batch.
-            if not newton_schulz or 2 * len(active) <= len(calendar.limit):
-                state, calendar = state.select(active), calendar.select(active)
+            # Compaction copies the batch. Cheap steps by products run on until half of it is finished.
+            if strategy.theta_step == "eigh" or 2 * len(active) <= len(schedule.limit):
+                state, schedule = state.select(active), schedule.select(active)
                 active = list(range(len(active)))
-        next_check = min(calendar.check_at[i] for i in active)
+        next_check = min(schedule.check_at[i] for i in active)
     del state
     return _in_order(finished)
 
 
-def _begin(cov: Tensor, penalty: Tensor, start: Start, correct: bool) -> _State:
+def _begin(cov: Tensor, penalty: Tensor, start: Start, strategy: Strategy) -> _State:
     v = torch.sub(start.dual, cov).clamp_(-penalty, penalty)
-    theta = start.precision.clone() if correct else cov.new_empty(len(cov), 0, 0)
-    place = torch.arange(len(cov), device=cov.device)
-    return _State(cov, penalty, norm(cov), torch.addcmul(v, start.precision, start.rho), v, start.rho, theta, place)
+    theta = start.precision.clone() if strategy.reuse_theta else cov.new_empty(len(cov), 0, 0)
+    index, shifted = torch.arange(len(cov), device=cov.device), torch.addcmul(v, start.precision, start.rho)
+    return _State(cov, penalty, frobenius_norm(cov), shifted, v, start.rho, theta, index)
 
 
 def _common_level(penalty: Tensor) -> float | None:
-    """The penalty of all entries but the diagonals, if it is one: a number is quicker to clip at than a matrix."""
+    """Return the penalty of all off-diagonal entries if it is one number, which is faster to clip at."""
     level, size = float(penalty.max()), penalty.shape[-1]
     return level if int((penalty == level).sum()) == len(penalty) * size * (size - 1) else None
 
 
-def _iterate(state: _State, newton_schulz: bool, iteration: int, level: float | None = None) -> _State:
-    """One over-relaxed step, in place, then the ρ that balances the relative residuals of each problem."""
-    penalty, moved, v, rho = state.penalty, state.moved, state.v, state.rho
-    theta, spare = _theta_step(state, newton_schulz, iteration)
-    # Where a step is a few products, the norms are a part of the time, and ρ soon changes little.
-    balance = state.theta.numel() == 0 or iteration <= 4 or iteration > SETTLE or iteration % 3 == 0
-    before = torch.sub(moved, v, out=spare) if balance else spare
-    moved.lerp_(v, RELAXATION).addcmul_(theta, rho, value=RELAXATION)
+def _iterate(state: _State, strategy: Strategy, iteration: int, level: float | None = None) -> _State:
+    """Take one over-relaxed step in place, then choose the ρ that balances the relative residuals."""
+    penalty, shifted, v, rho = state.penalty, state.shifted, state.v, state.rho
+    theta, spare = _theta_step(state, strategy, iteration)
+    # Corrections are so cheap that the norms count, and ρ soon changes little.
+    balance = not strategy.reuse_theta or iteration <= 4 or iteration > SETTLE or iteration % 3 == 0
+    before = torch.sub(shifted, v, out=spare) if balance else spare
+    shifted.lerp_(v, RELAXATION).addcmul_(theta, rho, value=RELAXATION)
     if level is None:
-        torch.clamp(moved, penalty.neg(), penalty, out=v)
+        torch.clamp(shifted, penalty.neg(), penalty, out=v)
     else:
-        torch.clamp(moved, -level, level, out=v).diagonal(dim1=-2, dim2=-1).zero_()
+        torch.clamp(shifted, -level, level, out=v).diagonal(dim1=-2, dim2=-1).zero_()
     if balance:
-        factor = _balance(state, theta, before, iteration)
-        torch.lerp(v, moved, factor, out=moved)
+        factor = _rho_factor(state, theta, before, iteration)
+        torch.lerp(v, shifted, factor, out=shifted)
         rho = rho * factor
     return state._replace(rho=rho)
 
 
-def _balance(state: _State, theta: Tensor, before: Tensor, iteration: int) -> Tensor:
-    """The factor (B, 1, 1) by which ρ changes, from Θ and ρZ as it was; overwrites that."""
-    after = torch.sub(state.moved, state.v)
-    # The natural unit of the dual change, ‖V‖, is tiny where λ is small; ‖W‖ is too large on singular input. Their
-    # geometric mean needs the fewest iterations over the whole range. ‖S‖ stands for ‖W‖.
-    dual = norm(before.sub_(after)) / torch.sqrt(norm(state.v) * state.size)
-    unit = norm(after)
-    primal = norm(after.addcmul_(theta, state.rho, value=-1)) / unit
+def _rho_factor(state: _State, theta: Tensor, before: Tensor, iteration: int) -> Tensor:
+    """Return the factor (B, 1, 1) of ρ, given Θ and the previous ρZ; overwrites the latter."""
+    after = torch.sub(state.shifted, state.v)
+    # Relative to ‖V‖ the dual residual is too large where λ is small; relative to ‖W‖ it is too small on singular
+    # input. The geometric mean needs the fewest iterations over the whole range. ‖S‖ approximates ‖W‖.
+    dual = frobenius_norm(before.sub_(after)) / torch.sqrt(frobenius_norm(state.v) * state.cov_norm)
+    unit = frobenius_norm(after)
+    primal = frobenius_norm(after.addcmul_(theta, state.rho, value=-1)) / unit
     factor = torch.sqrt(primal / dual).nan_to_num_(1.0).clamp_(0.5, 2.0)
-    if iteration > SETTLE:  # a parameter that never settles could keep ADMM from converging
-        factor = factor.pow_(SETTLE / iteration)
-    return factor
+    return factor.pow_(SETTLE / iteration) if iteration > SETTLE else factor
 
 
-def _theta_step(state: _State, newton_schulz: bool, iteration: int) -> tuple[Tensor, Tensor]:
-    """Θ, exactly symmetric, and memory that is free: the last Θ corrected, or, where that is not enough, the root."""
-    b = torch.sub(state.cov, state.moved).add_(state.v, alpha=2)
-    correct = state.theta.numel() > 0
-    if correct and iteration <= SETTLE and newton_step_(state.theta, b, state.rho, iteration):
+def _theta_step(state: _State, strategy: Strategy, iteration: int) -> tuple[Tensor, Tensor]:
+    """Return an exactly symmetric Θ and a buffer that is free to overwrite."""
+    b = torch.sub(state.cov, state.shifted).add_(state.v, alpha=2)
+    reuse = strategy.reuse_theta
+    if reuse and iteration <= SETTLE and correct_theta_(state.theta, b, state.rho, iteration):
         return state.theta, b
-    half = (half_prox_by_newton_schulz if newton_schulz else half_prox_by_eigh)(b, state.rho)
-    return torch.add(half, half.mT, out=state.theta if correct else None), half
+    half = (half_theta_by_eigh if strategy.theta_step == "eigh" else half_theta_by_newton_schulz)(b, state.rho)
+    return torch.add(half, half.mT, out=state.theta if reuse else None), half
 
 
 def _check(
-    state: _State, calendar: _Calendar, due: list[int], iteration: int, last: bool, certify: bool
+    state: _State, schedule: _CheckSchedule, due: list[int], iteration: int, last: bool, strategy: Strategy
 ) -> dict[int, float]:
-    """The gaps of those of the problems ``due`` that are finished; the others are checked again later."""
+    """Return the gaps of those ``due`` problems that are finished, and schedule the next check of the others."""
     z, dual = state.z, state.cov + state.v
-    if state.theta.numel() and not last and _far(state, z, dual, calendar, due, iteration):
+    if strategy.reuse_theta and not last and _all_far(z, dual, schedule, due, iteration):
         return {}
     estimates = estimated_gap(z, dual).tolist()
-    near = [i for i in due if last or estimates[i] <= calendar.limit[i] or calendar.stalled(i, iteration)]
-    gaps = _certified(state, z, dual, near) if certify else [estimates[i] for i in near]
-    certified = dict(zip(near, gaps, strict=True))
+    near = [i for i in due if last or estimates[i] <= schedule.limit[i] or schedule.stalled(i, iteration)]
+    gaps = _exact_gaps(state, z, dual, near) if strategy.certificate == "exact" else [estimates[i] for i in near]
+    found = dict(zip(near, gaps, strict=True))
     for i in due:
-        calendar.note(i, certified.get(i, estimates[i]), iteration)
-    return {i: g for i, g in certified.items() if last or g <= calendar.limit[i] or calendar.stalled(i, iteration)}
+        schedule.record(i, found.get(i, estimates[i]), iteration)
+    return {i: g for i, g in found.items() if last or g <= schedule.limit[i] or schedule.stalled(i, iteration)}
 
 
-def _far(state: _State, z: Tensor, dual: Tensor, calendar: _Calendar, due: list[int], iteration: int) -> bool:
-    """Whether all problems are so far from done that a rough gap says so; then that plans their next checks."""
-    rough = rough_gap(z, dual, probes(z.shape[-1])).tolist()
-    if not all(rough[i] > 2 * calendar.limit[i] and not calendar.stalled(i, iteration) for i in due):
+def _all_far(z: Tensor, dual: Tensor, schedule: _CheckSchedule, due: list[int], iteration: int) -> bool:
+    """Return whether a rough gap shows that no problem is finished; if so it schedules the next checks."""
+    rough = rough_gap(z, dual, random_probes(z.shape[-1])).tolist()
+    if not all(rough[i] > 2 * schedule.limit[i] and not schedule.stalled(i, iteration) for i in due):
         return False
     for i in due:
-        calendar.note(i, rough[i], iteration)
+        schedule.record(i, rough[i], iteration)
     return True
 
 
-def _certified(state: _State, z: Tensor, dual: Tensor, which: list[int]) -> list[float]:
+def _exact_gaps(state: _State, z: Tensor, dual: Tensor, which: list[int]) -> list[float]:
     gaps: list[float] = []
-    for where in in_parts(torch.tensor(which, dtype=torch.int64, device=dual.device)) if which else ():
+    for where in chunks(torch.tensor(which, dtype=torch.int64, device=dual.device)) if which else ():
         gaps += duality_gap(state.cov[where], state.penalty[where], z[where], dual[where]).tolist()
     return gaps
 
@@ -233,13 +252,13 @@ def _certified(state: _State, z: Tensor, dual: Tensor, which: list[int]) -> list
 def _finish(state: _State, done: dict[int, float], iteration: int) -> tuple[Tensor, Solution]:
     out = state.select(list(done))
     gap = torch.tensor(list(done.values()), dtype=torch.float64, device=out.z.device)
-    return out.place, Solution(out.z, out.cov + out.v, gap, torch.full_like(out.place, iteration), out.rho)
+    return out.position, Solution(out.z, out.cov + out.v, gap, torch.full_like(out.position, iteration), out.rho)
 
 
 def _in_order(finished: list[tuple[Tensor, Solution]]) -> Solution:
-    """Puts the solutions back into the order of the batch."""
+    """Restore the order of the batch."""
     if len(finished) == 1:
         return finished[0][1]
-    order = torch.argsort(torch.cat([place for place, _ in finished]))
+    order = torch.argsort(torch.cat([index for index, _ in finished]))
     parts = zip(*(solution for _, solution in finished), strict=True)
     return Solution(*(torch.cat(tensors)[order] for tensors in parts))

@@ -1,23 +1,23 @@
-"""Duality gap of the graphical lasso, exact and to second order, and the Cholesky factors behind it."""
+"""Duality gap of the graphical lasso, exact and to second order, and the Cholesky factorizations it needs."""
 
 import math
 
 import torch
 from torch import Tensor
 
-PARTS = 8
+N_CHUNKS = 8
 
 
-def in_parts(batch: Tensor) -> tuple[Tensor, ...]:
-    """Cuts a batch where its copies in float64, or its factors, would else be the largest thing in memory."""
-    return batch.split(max(8, -(-len(batch) // PARTS)))
+def chunks(batch: Tensor) -> tuple[Tensor, ...]:
+    """Split a batch so that its float64 copies and factors do not dominate the memory."""
+    return batch.split(max(8, -(-len(batch) // N_CHUNKS)))
 
 
 def cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Cholesky factors, and 0 per matrix that has one.
+    """Return Cholesky factors and, per matrix, 0 if it is positive definite.
 
-    Where rows lie a power of two apart, a cache holds few of them at a time, and a CPU needs up to twice as long: there
-    the matrix is factored with one more variable.
+    On a CPU, rows a power of two apart share cache sets, which slows LAPACK up to twofold. Such matrices are padded
+    with one more variable.
     """
     size = matrix.shape[-1]
     if matrix.is_cuda or size % 128 != 0:
@@ -32,30 +32,32 @@ def cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def log_determinant(matrix: Tensor) -> Tensor:
-    """logdet in float64; −∞ where a matrix is not positive definite."""
+    """Return logdet in float64; −∞ where a matrix is not positive definite."""
     return _log_determinant(*cholesky(matrix.double()))
 
 
-def inverse_where_positive(matrix: Tensor, otherwise: Tensor) -> tuple[Tensor, Tensor]:
-    """Inverses by Cholesky factors, ``otherwise`` where a matrix is not positive definite; and where it is."""
+def inverse_if_positive(matrix: Tensor, otherwise: Tensor) -> tuple[Tensor, Tensor]:
+    """Return inverses by Cholesky, ``otherwise`` for matrices not positive definite, and the mask (B, 1, 1)."""
     factor, info = cholesky(matrix)
     return _inverse(factor, info, otherwise), (info == 0)[:, None, None]
 
 
 def duality_gap(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> Tensor:
-    """P(Z) − logdet W − D per matrix, in float64, not below zero; ∞ if Z or W is not positive definite."""
+    """Return P(Z) − logdet W − D per matrix in float64, at least zero; ∞ if Z or W is not positive definite."""
     return _gap(cov, penalty, precision, log_determinant(precision), log_determinant(dual))
 
 
 def duality_gap_and_inverse(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
-    """The same in float64, and the inverse of Z (W where Z is not positive definite) from the one factor of Z."""
+    """Return :func:`duality_gap` and the inverse of Z (W if Z is not positive definite) from one factor of Z."""
     factor, info = cholesky(precision)
     gap = _gap(cov, penalty, precision, _log_determinant(factor, info), log_determinant(dual))
     return gap, _inverse(factor, info, dual)
 
 
 def _gap(cov: Tensor, penalty: Tensor, precision: Tensor, logdet_precision: Tensor, logdet_dual: Tensor) -> Tensor:
-    gap = linear_part(cov, penalty, precision) - logdet_precision - logdet_dual - cov.shape[-1]
+    # ⟨S, Z⟩ + Σ Λ_ij|Z_ij|, rows in the input's dtype and their sum in float64.
+    linear = precision.abs().mul_(penalty).addcmul_(cov, precision).sum(-1).sum(-1, dtype=torch.float64)
+    gap = linear - logdet_precision - logdet_dual - cov.shape[-1]
     return torch.where(torch.isfinite(gap), gap.clamp(min=0.0), math.inf)
 
 
@@ -73,17 +75,12 @@ def _inverse(factor: Tensor, info: Tensor, otherwise: Tensor) -> Tensor:
     return inverse if bool(positive.all()) else torch.where(positive, inverse, otherwise)
 
 
-def linear_part(cov: Tensor, penalty: Tensor, precision: Tensor) -> Tensor:
-    """⟨S, Z⟩ + Σ Λ_ij|Z_ij| per matrix, in float64; the rows are summed as they are."""
-    return precision.abs().mul_(penalty).addcmul_(cov, precision).sum(-1).sum(-1, dtype=torch.float64)
-
-
 def estimated_gap(precision: Tensor, dual: Tensor) -> Tensor:
-    """The gap of an iterate of ADMM to second order in ZW − I, by one product instead of two factorizations.
+    """Estimate the gap of an ADMM iterate to second order in ZW − I, by one product and no factorization.
 
-    Where an entry of Z is not zero, its dual is at the bound, so the linear part of the gap is tr(ZW) exactly, and
-    tr(ZW) − D − logdet(ZW) is tr((ZW − I)²)/2 to second order: small numbers are squared, not the rest of large ones.
-    An eigenvalue of ZW below zero alone adds half, so a small estimate does not hide an indefinite Z.
+    Where Z_ij ≠ 0 its dual is at the bound, so the linear part of the gap is exactly tr(ZW). The rest,
+    tr(ZW) − D − logdet(ZW), is tr((ZW − I)²)/2 to second order, which squares small numbers and does not cancel.
+    A negative eigenvalue of ZW adds at least one half, so a small estimate excludes an indefinite Z.
     """
     product = torch.bmm(precision, dual)
     product.diagonal(dim1=-2, dim2=-1).sub_(1.0)
@@ -91,7 +88,7 @@ def estimated_gap(precision: Tensor, dual: Tensor) -> Tensor:
 
 
 def rough_gap(precision: Tensor, dual: Tensor, probes: Tensor) -> Tensor:
-    """The same from the images of a few random vectors (P, D), a tenth of the price: good to some ten per cent."""
+    """Estimate the same trace by random probes (P, D): a tenth of the cost, accurate to some ten per cent."""
     probes = probes.to(precision).expand(len(precision), -1, -1)
     left = torch.bmm(torch.bmm(probes, precision), dual).sub_(probes)
     right = torch.bmm(torch.bmm(probes, dual), precision).sub_(probes)

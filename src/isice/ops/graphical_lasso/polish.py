@@ -1,19 +1,20 @@
-"""Second-order steps of the graphical lasso on a fixed support: the polish of the solver and its implicit gradient."""
+"""Newton's method for the graphical lasso on a fixed support: the polish of the solver, and its linear system."""
 
 import torch
 from torch import Tensor
 
+from .._linalg import inner
 from .admm import Solution
-from .certificate import duality_gap, in_parts, inverse_where_positive, log_determinant
+from .certificate import chunks, duality_gap, inverse_if_positive, log_determinant
 
 
 def solve_on_support(
     rhs: Tensor, precision: Tensor, covariance: Tensor, support: Tensor, *, tol: float, max_iter: int
 ) -> Tensor:
-    """Solves P_A(W V W) = P_A(R) for V on the support A, a batch at a time, by preconditioned conjugate gradients.
+    """Solve P_A(W V W) = P_A(R) for V on the support A by preconditioned conjugate gradients.
 
-    P_A(Θ · Θ) is the preconditioner: it is the inverse itself when A holds every entry, and like the system it
-    changes with the units of the variables in a way that leaves the iteration the same.
+    The preconditioner is P_A(Θ · Θ). It is the exact inverse if A has every entry, and the iteration is invariant to
+    the units of the variables.
 
     Args:
         rhs: R (B, D, D), symmetric; overwritten.
@@ -26,45 +27,41 @@ def solve_on_support(
     outside = ~support
     residual = rhs.masked_fill_(outside, 0.0)
     solution = torch.zeros_like(rhs)
-    direction = _sandwich(precision, residual, outside)
-    energy = _inner(residual, direction)
+    direction = _projected_product(precision, residual, outside)
+    energy = inner(residual, direction)
     goal = tol * tol * energy
     for step in range(max_iter):
-        # Asking the device costs a wait; every fourth step is often enough.
+        # The comparison synchronises with the device, so it is made every fourth step.
         if step % 4 == 0 and not bool((energy > goal).any()):
             break
-        image = _sandwich(covariance, direction, outside)
-        curvature = _inner(direction, image)
+        image = _projected_product(covariance, direction, outside)
+        curvature = inner(direction, image)
         running = (energy > goal) & (curvature > 0)
         length = torch.where(running, energy / curvature, 0.0)
         solution.addcmul_(length, direction)
         residual.addcmul_(length, image, value=-1)
-        del image  # makes room for the next
-        preconditioned = _sandwich(precision, residual, outside)
-        renewed = _inner(residual, preconditioned)
+        del image  # release its memory before the next product
+        preconditioned = _projected_product(precision, residual, outside)
+        renewed = inner(residual, preconditioned)
         ratio = torch.where(running, renewed / energy, 0.0)
         direction.mul_(ratio).add_(preconditioned)
         energy = renewed
     return solution
 
 
-def _sandwich(matrix: Tensor, middle: Tensor, outside: Tensor) -> Tensor:
-    """P_A(M X M), exactly symmetric."""
+def _projected_product(matrix: Tensor, middle: Tensor, outside: Tensor) -> Tensor:
+    """Return P_A(M X M), exactly symmetric."""
     left = torch.bmm(matrix, middle)
     product = torch.bmm(left, matrix)
     return torch.add(product, product.mT, out=left).mul_(0.5).masked_fill_(outside, 0.0)
 
 
-def _inner(left: Tensor, right: Tensor) -> Tensor:
-    return (left * right).sum((-2, -1), keepdim=True)
-
-
 def polish(cov: Tensor, penalty: Tensor, solution: Solution) -> Solution:
-    """Newton's method on the support that ADMM found, to rounding accuracy; a matrix is kept only if its gap shrank.
+    """Refine an ADMM solution to rounding accuracy; a matrix changes only if its gap decreases.
 
-    Entries that change sign leave the support, entries that violate the optimality conditions join it.
+    Entries that change sign leave the support; entries that violate the optimality conditions join it.
     """
-    tensors = zip(*(in_parts(tensor) for tensor in (cov, penalty, *solution)), strict=True)
+    tensors = zip(*(chunks(tensor) for tensor in (cov, penalty, *solution)), strict=True)
     parts = [_polish_part(part[0], part[1], Solution(*part[2:])) for part in tensors]
     return parts[0] if len(parts) == 1 else Solution(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
@@ -73,26 +70,26 @@ def _polish_part(cov: Tensor, penalty: Tensor, solution: Solution, *, max_iter: 
     theta, best = solution.precision.clone(), solution
     objective = _objective(cov, penalty, theta)
     for _step in range(max_iter):
-        inverse, _ = inverse_where_positive(theta, cov)
+        inverse, _ = inverse_if_positive(theta, cov)
         best = _keep_better(cov, penalty, theta, inverse, best)
         excess = inverse - cov
         sign = torch.where(theta != 0, theta.sign(), torch.where(excess.abs() > penalty, excess.sign(), 0.0))
         support = sign != 0
         gradient = torch.where(support, cov + penalty * sign - inverse, 0.0)
         step = solve_on_support(-gradient, theta, inverse, support, tol=1e-6, max_iter=200)
-        decrement = -_inner(gradient, step)[:, 0, 0]
+        decrement = -inner(gradient, step)[:, 0, 0]
         theta, objective, moved = _line_search(cov, penalty, theta, step, sign, objective)
-        # A step solved to six digits from here ends at rounding accuracy.
+        # Below this decrement the step just taken, accurate to six digits, has reached rounding accuracy.
         if not bool((moved & (decrement > 1e-16 * cov.shape[-1])).any()):
             break
-    inverse, _ = inverse_where_positive(theta, cov)
+    inverse, _ = inverse_if_positive(theta, cov)
     return _keep_better(cov, penalty, theta, inverse, best)
 
 
 def _keep_better(cov: Tensor, penalty: Tensor, theta: Tensor, inverse: Tensor, best: Solution) -> Solution:
     dual = cov + torch.clamp(inverse - cov, -penalty, penalty)
     gap = duality_gap(cov, penalty, theta, dual)
-    # Gaps at the level of rounding say nothing about which iterate is closer; the later one is.
+    # Gaps at rounding level do not rank iterates; the later one is closer.
     better = (gap <= best.gap) | (gap <= 1e-13 * cov.shape[-1])
     pick = better[:, None, None]
     return Solution(
@@ -107,7 +104,7 @@ def _keep_better(cov: Tensor, penalty: Tensor, theta: Tensor, inverse: Tensor, b
 def _line_search(
     cov: Tensor, penalty: Tensor, theta: Tensor, step: Tensor, sign: Tensor, objective: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Halves the step per matrix until the objective does not grow (but for rounding); else stays."""
+    """Halve the step per matrix until the objective does not grow beyond rounding; otherwise keep Θ."""
     length = torch.ones_like(objective)
     settled = torch.zeros_like(objective, dtype=torch.bool)
     allowance = 1e-13 * (objective.abs() + cov.shape[-1])

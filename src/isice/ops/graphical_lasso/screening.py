@@ -1,4 +1,4 @@
-"""Block screening: the graphical lasso splits into the connected components of |S_ij| > Λ_ij (Witten et al. 2011)."""
+"""Block screening: a graphical lasso is one problem per component of the graph |S_ij| > Λ_ij (Witten et al. 2011)."""
 
 import functools
 from collections.abc import Iterator
@@ -9,26 +9,26 @@ from torch import Tensor
 
 
 class Blocks(NamedTuple):
-    """Components of one padded size: their matrices (K,), their variables (K, M) and how many are real (K,)."""
+    """Components padded to one size M: their matrix (K,), their variables (K, M) and their true size (K,)."""
 
     owner: Tensor
     variables: Tensor
     n_real: Tensor
 
-    def parts(self, numbers: int) -> Iterator["Blocks"]:
-        """Cuts the blocks into parts of no more than so many matrix entries, or of one block."""
-        count = max(1, numbers // self.variables.shape[1] ** 2)
+    def split(self, max_entries: int) -> Iterator["Blocks"]:
+        """Split the blocks into groups of at most ``max_entries`` matrix entries, or of one block."""
+        count = max(1, max_entries // self.variables.shape[1] ** 2)
         for part in zip(*(tensor.split(count) for tensor in self), strict=True):
             yield Blocks(*part)
 
     @property
     def padding(self) -> Tensor:
-        """Where a place (K, M) holds no variable."""
+        """Mask (K, M) of the padded positions."""
         places = torch.arange(self.variables.shape[1], device=self.variables.device)
         return places >= self.n_real[:, None]
 
     def gather(self, matrix: Tensor, diagonal: float) -> Tensor:
-        """Cuts the blocks (K, M, M) out of (B, D, D); padded variables get ``diagonal`` and are linked to nothing."""
+        """Return the blocks (K, M, M) of (B, D, D); padded variables get ``diagonal`` and no off-diagonal entries."""
         rows, columns = self.variables[:, :, None], self.variables[:, None, :]
         block = matrix[self.owner[:, None, None], rows, columns]
         unused = self.padding[:, :, None] | self.padding[:, None, :]
@@ -36,7 +36,7 @@ class Blocks(NamedTuple):
         return torch.where(unused, diagonal * identity, block)
 
     def scatter_(self, matrix: Tensor, block: Tensor) -> None:
-        """Writes the blocks (K, M, M) back into (B, D, D)."""
+        """Write the blocks (K, M, M) back into (B, D, D)."""
         real = ~self.padding
         used = real[:, :, None] & real[:, None, :]
         rows, columns = self.variables[:, :, None].expand_as(used), self.variables[:, None, :].expand_as(used)
@@ -45,10 +45,9 @@ class Blocks(NamedTuple):
 
 
 def component_labels(cov: Tensor, penalty: Tensor) -> Tensor:
-    """A label per variable (B, D) that its component shares, by propagation of the largest with pointer jumping.
+    """Label the variables (B, D) by component: propagation of the largest label with pointer jumping.
 
-    A matrix whose largest component is about as large as itself counts as one component, all labels zero: apart would
-    cost more.
+    A matrix with one component of nearly its own size gets all labels zero, because splitting it costs more.
     """
     size = cov.shape[-1]
     linked = (cov.abs() > penalty).to(torch.float32)
@@ -62,22 +61,22 @@ def component_labels(cov: Tensor, penalty: Tensor) -> Tensor:
         labels = largest
     places = labels.long() - 1
     counts = torch.zeros_like(places).scatter_add_(-1, places, torch.ones_like(places))
-    return places.masked_fill_(counts.amax(-1, keepdim=True) > _largest_apart(size, cov.is_cuda), 0)
+    return places.masked_fill_(counts.amax(-1, keepdim=True) > _max_component(size, cov.is_cuda), 0)
 
 
-def _largest_apart(size: int, cuda: bool) -> int:
-    """The largest component of a matrix that is worth taking apart; launches count on CUDA more than flops."""
-    return size // 2 if cuda else ([0, *_widths(size, cuda)])[-2]
+def _max_component(size: int, cuda: bool) -> int:
+    """Return the largest component worth splitting off; on CUDA launches cost more than arithmetic."""
+    return size // 2 if cuda else ([0, *_padded_sizes(size, cuda)])[-2]
 
 
 def blocks_by_size(labels: Tensor) -> Iterator[Blocks]:
-    """Groups all components of a batch by padded size; isolated variables are left out, for they need no solver."""
+    """Group all components of a batch by padded size, without isolated variables, which need no solver."""
     batch, size = labels.shape
     key = (labels + size * torch.arange(batch, device=labels.device)[:, None]).flatten()
     order = torch.argsort(key, stable=True)
     components, counts = torch.unique_consecutive(key[order], return_counts=True)
     starts = counts.cumsum(0) - counts
-    widths = _widths(size, labels.is_cuda)
+    widths = _padded_sizes(size, labels.is_cuda)
     padded = torch.tensor([next(w for w in widths if w >= count) for count in counts.tolist()], device=labels.device)
     for width in sorted(set(padded.tolist()) - {1}):
         chosen = padded == width
@@ -87,10 +86,10 @@ def blocks_by_size(labels: Tensor) -> Iterator[Blocks]:
 
 
 @functools.cache
-def _widths(size: int, cuda: bool) -> list[int]:
-    """The sizes that blocks are padded to; few distinct ones make large batches.
+def _padded_sizes(size: int, cuda: bool) -> list[int]:
+    """Return the sizes that blocks are padded to; few distinct sizes give large batches.
 
-    1, 8, 16, 24, 32, 48, 64, 96, …; on CUDA 1, 8, 32, 64, 128, …, for a batch of small blocks costs what one does.
+    1, 8, 16, 24, 32, 48, 64, 96, …; on CUDA, where a batch of small blocks costs as much as one, 1, 8, 32, 64, 128, ….
     """
     widths, width = [1, 8], 32 if cuda else 16
     while width < size:
