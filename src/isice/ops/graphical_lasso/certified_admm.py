@@ -10,7 +10,7 @@ from torch import Tensor
 from ..._checks import check_square
 from .autograd import NotConvergedWarning
 from .certificate import log_determinant
-from .theta_step import half_prox_by_eigh
+from .theta_step import half_theta_by_eigh
 
 RELAXATION = 1.6
 SETTLE = 20  # iterations after which ρ changes less and less, so that ADMM converges
@@ -79,7 +79,7 @@ def balance(primal: Tensor, dual: Tensor, iteration: int) -> Tensor:
 
 def proximal_log_det(b: Tensor, rho: Tensor) -> Tensor:
     """Positive definite root of Θ⁻¹ − ρΘ = B, exactly symmetric (..., D, D)."""
-    half = half_prox_by_eigh(b, rho)
+    half = half_theta_by_eigh(b, rho)
     return half + half.mT
 
 
