@@ -1,18 +1,23 @@
-"""The exact solver against its peers at matched accuracy (CPU), in batches (CUDA), and against cvxpylayers.
+"""Compare the graphical lasso with scikit-learn, GGLasso and cvxpylayers at matched accuracy.
 
 Usage:
     python benchmarks/graphical_lasso.py [--sizes 32 64 128 256] [--batch 8] [--peers sklearn gglasso] [--out FILE]
     python benchmarks/graphical_lasso.py --device cuda [--out FILE]
     python benchmarks/graphical_lasso.py --layer [--out FILE]
 
-CPU: a few matrices at a time, the same for everyone, same objective, CPU time of one thread per matrix, rounds
-interleaved, the shortest of each. Both sides run at the loosest tolerance that is enough: the peer at the loosest of
-its own whose answers are all truly within the target of the optimum, the solver at the loosest whose answers are all as
-near to it as the worst of the peer's (but not nearer than 1e-9·D). A peer that never gets there is "short", and its
-time is that of its last attempt. Without a target (None) the peer runs at its own default tolerance, and the solver at
-what that reached, or at 1e-4·D where it fell short of that. The optimum is the solver's own, certified to 1e-10·D.
-CUDA: batches in float32, medians of CUDA events, peak memory above what was allocated before the call, and what
-scikit-learn needs per matrix on one thread of that machine to come within 1e-4·D too.
+CPU: the same matrices and objective for all; CPU time of one thread per matrix; rounds are interleaved and the
+shortest counts. Each side runs at the loosest tolerance that suffices:
+
+- the peer: the loosest whose answers are all within the target of the optimum, measured by the objective;
+- the solver: the loosest whose answers are as accurate as the peer's worst one (at least 1e-9·D);
+- a peer that misses the target is marked "short", and its last attempt is timed;
+- without a target (None) the peer runs at its default tolerance, the solver at the accuracy that gave, or at 1e-4·D.
+
+The optimum is the solver's own, certified to 1e-10·D.
+
+CUDA: batches in float32; medians of CUDA events; peak memory beyond what was allocated before the call; and the time
+per matrix of scikit-learn on one thread of the same machine, to 1e-4·D.
+
 --layer: value and gradient of a cvxpylayers layer for small D.
 """
 
@@ -47,7 +52,7 @@ PEER_TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6)
 
 
 def relu_like(size: int, batch: int, seed: int) -> Tensor:
-    """Singular correlation matrices: rectified features of few factors at D/2 positions."""
+    """Return singular correlation matrices of rectified features with D/4 factors, at D/2 positions."""
     generator = torch.Generator().manual_seed(seed)
     factors, samples = size // 4, size // 2
     loadings = torch.randn(batch, size, factors, generator=generator, dtype=torch.float64) / math.sqrt(factors)
@@ -56,7 +61,7 @@ def relu_like(size: int, batch: int, seed: int) -> Tensor:
 
 
 def sparse_model(size: int, batch: int, seed: int) -> Tensor:
-    """Correlation matrices of 4·D samples from a model with about two edges per variable."""
+    """Return correlation matrices of 4·D samples from a model with about two edges per variable."""
     generator = torch.Generator().manual_seed(seed)
     shape = (batch, size, size)
     edges = torch.rand(shape, generator=generator) < 2 / size
@@ -79,7 +84,7 @@ KINDS = {"sparse": sparse_model, "relu": relu_like}
 
 
 def objective(cov: np.ndarray, sparsity: float, precision: np.ndarray) -> float:
-    """What everyone minimises; ∞ where the answer is not positive definite."""
+    """Return the objective; ∞ if ``precision`` is not positive definite."""
     precision = 0.5 * (precision + precision.T)
     sign, logdet = np.linalg.slogdet(precision)
     off = np.abs(precision).sum() - np.abs(np.diag(precision)).sum()
@@ -88,14 +93,14 @@ def objective(cov: np.ndarray, sparsity: float, precision: np.ndarray) -> float:
 
 
 def run_sklearn(cov: np.ndarray, sparsity: float, tol: float) -> np.ndarray:
-    """scikit-learn's coordinate descent; its default tolerance is 1e-4."""
+    """Solve by scikit-learn's coordinate descent, whose default tolerance is 1e-4."""
     from sklearn.covariance import graphical_lasso as solve
 
     return solve(cov, sparsity, tol=tol, enet_tol=min(1e-4, tol), max_iter=100)[1]
 
 
 def run_gglasso(cov: np.ndarray, sparsity: float, tol: float) -> np.ndarray:
-    """GGLasso's single-graph ADMM."""
+    """Solve by GGLasso's single-graph ADMM."""
     from gglasso.solver.single_admm_solver import ADMM_SGL
 
     with contextlib.redirect_stdout(io.StringIO()):
@@ -107,7 +112,7 @@ PEERS: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {"sklearn":
 
 
 def timed(run: Callable[[], Any]) -> tuple[float, Any]:
-    """Milliseconds and result; an exception is the result, so that it can be reported."""
+    """Return milliseconds and result; an exception is returned as the result."""
     begin = time.process_time()
     try:
         result = run()
@@ -130,7 +135,7 @@ class Cell:
         return cls(cov, sparsity, [objective(s, sparsity, theta) for s, theta in zip(cov.numpy(), exact, strict=True)])
 
     def error(self, answers: Iterable[Any]) -> float:
-        """The largest suboptimality of the answers, per variable; ∞ for an exception."""
+        """Return the largest suboptimality of the answers per variable; ∞ for an exception."""
         size, worst = self.cov.shape[-1], 0.0
         for matrix, optimum, answer in zip(self.cov.numpy(), self.optimum, answers, strict=True):
             failed = isinstance(answer, Exception)
@@ -138,12 +143,12 @@ class Cell:
         return worst
 
     def peer(self, name: str, tol: float) -> tuple[float, list[Any]]:
-        """Milliseconds per matrix and the answers (or exceptions) of a peer."""
+        """Return milliseconds per matrix and the answers (or exceptions) of a peer."""
         runs = [timed(functools.partial(PEERS[name], matrix, self.sparsity, tol)) for matrix in self.cov.numpy()]
         return sum(ms for ms, _ in runs) / len(runs), [answer for _, answer in runs]
 
     def ours(self, tol: float) -> tuple[float, GraphicalLassoResult]:
-        """Milliseconds per matrix and the result of the solver, for the batch at once."""
+        """Return milliseconds per matrix and the result of the solver for the whole batch."""
         ms, result = timed(lambda: graphical_lasso(self.cov, self.sparsity, tol=tol))
         if isinstance(result, Exception):
             raise result
@@ -151,7 +156,7 @@ class Cell:
 
 
 def loosest_sufficient(cell: Cell, peer: str, target: float | None) -> dict[str, Any]:
-    """The peer's loosest tolerance that reaches ``target``·D (None: its default), or how near it came."""
+    """Find the peer's loosest tolerance that reaches ``target``·D (None: use its default)."""
     attempt: dict[str, Any] = {}
     tolerances, target = (PEER_TOLERANCES, target) if target is not None else ((1e-4,), 1e-4)
     for tol in tolerances:
@@ -165,17 +170,17 @@ def loosest_sufficient(cell: Cell, peer: str, target: float | None) -> dict[str,
 
 
 def loosest_of_ours(cell: Cell, target: float, wanted: float) -> float:
-    """The solver's loosest tolerance, up to ``target``, whose answers are truly within ``wanted``·D."""
+    """Find the solver's loosest tolerance, at most ``target``, whose suboptimality is within ``wanted``·D."""
     for quarter in itertools.count():
         tol = target * 10 ** (-quarter / 4)
-        # What is certified to be near enough is; in between, the true error decides, as it does for the peer.
+        # A certificate within ``wanted`` suffices; otherwise judge by the objective, as for the peer.
         if tol <= wanted or cell.error(cell.ours(tol)[1].precision.numpy()) <= wanted:
             return max(tol, 1e-9) if tol > wanted else max(wanted, 1e-9)
     raise AssertionError
 
 
 def compare(cell: Cell, peer: str, target: float | None, rounds: int) -> dict[str, Any]:
-    """The peer at its best, the solver at that accuracy, the ratio of their times."""
+    """Time the peer at its best tolerance and the solver at the same accuracy."""
     theirs = loosest_sufficient(cell, peer, target)
     target = target or 1e-4
     tol = loosest_of_ours(cell, target, min(target, max(theirs["error"], 1e-9)))
@@ -192,7 +197,7 @@ def compare(cell: Cell, peer: str, target: float | None, rounds: int) -> dict[st
 
 
 def one_thread(peers: Iterable[str]) -> None:
-    """For everyone; the peers' libraries have to be loaded before they can be told (and loading is not timed)."""
+    """Limit all libraries to one thread; load the peers first, so that the limit applies to them."""
     from threadpoolctl import threadpool_limits
 
     for peer in peers:
@@ -202,7 +207,7 @@ def one_thread(peers: Iterable[str]) -> None:
 
 
 def cpu_rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The grid of matrices, λ, targets and peers."""
+    """Measure the grid of matrices, λ, targets and peers."""
     one_thread(args.peers)
     for kind, make in KINDS.items():
         for size in args.sizes:
@@ -217,7 +222,7 @@ def cpu_rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def cpu_line(row: dict[str, Any]) -> str:
-    """One row for the terminal; errors are suboptimality per variable."""
+    """Format a row for the terminal; errors are suboptimality per variable."""
     ours, theirs = row["ours"], row["theirs"]
     return (
         f"{row['kind']:6} D={row['size']:3} λ={row['sparsity']:<5} {row['target'] or 'default':<7} {row['peer']}: "
@@ -227,7 +232,7 @@ def cpu_line(row: dict[str, Any]) -> str:
 
 
 def gpu_rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Batches on CUDA in float32: forward, forward and backward, memory, certificate, scikit-learn's throughput."""
+    """Measure float32 batches on CUDA: time, memory, gap, and scikit-learn's throughput."""
     cells = [("relu", 256, 128, 0.1), ("sparse", 256, 128, 0.1), ("relu", 256, 128, 0.03), ("relu", 256, 128, 0.01)]
     cells += [("relu", 256, 256, 0.1), ("relu", 128, 128, 0.1), ("relu", 64, 128, 0.1), ("relu", 32, 128, 0.1)]
     one_thread(["sklearn"])
@@ -246,7 +251,7 @@ def gpu_rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def gpu_line(row: dict[str, Any]) -> str:
-    """One row for the terminal."""
+    """Format a row for the terminal."""
     cell = f"{row['matmul']:7} {row['kind']:6} D={row['size']:3} B={row['batch']:3} λ={row['sparsity']:<5}"
     times = f"forward {row['forward_ms']:7.2f} ms, with backward {row['forward_backward_ms']:7.2f} ms"
     memory = f"{row['forward_floats']:.1f} / {row['forward_backward_floats']:.1f} D² floats"
@@ -255,7 +260,7 @@ def gpu_line(row: dict[str, Any]) -> str:
 
 
 def gpu_cell(cov: Tensor, sparsity: float, rounds: int) -> dict[str, Any]:
-    """Medians of CUDA events, and peak memory above what was allocated before the call, in floats per entry of cov."""
+    """Measure one batch: medians of CUDA events, and peak memory in floats per entry of ``cov``."""
     leaf = cov.clone().requires_grad_()
     weights = torch.randn(cov.shape[-2:], device="cuda")
 
@@ -278,7 +283,7 @@ def gpu_cell(cov: Tensor, sparsity: float, rounds: int) -> dict[str, Any]:
 
 
 def median_cuda_ms(run: Callable[[], object], rounds: int) -> float:
-    """The median of CUDA events, after one run that is not counted."""
+    """Return the median of CUDA events after one warm-up run."""
     run()
     times = []
     for _ in range(rounds):
@@ -292,7 +297,7 @@ def median_cuda_ms(run: Callable[[], object], rounds: int) -> float:
 
 
 def layer_rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Value and gradient of one matrix, by the solver and by a cvxpylayers layer; CPU time of one thread."""
+    """Time value and gradient of one matrix, by the solver and by cvxpylayers, on one thread."""
     one_thread([])
     for size in (8, 16, 24):
         cov, sparsity = sparse_model(size, 1, args.seed)[0], 0.1
@@ -314,12 +319,12 @@ def layer_rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def our_layer(sparsity: float) -> Callable[[Tensor], Tensor]:
-    """The solver with the accuracy that many-digit gradients need."""
+    """Return the solver at the accuracy that exact gradients need."""
     return lambda cov: graphical_lasso(cov, sparsity, tol=1e-10).precision
 
 
 def cvxpy_layer(size: int, sparsity: float) -> Callable[[Tensor], Tensor]:
-    """The same problem as a layer of cvxpylayers."""
+    """Return the same problem as a cvxpylayers layer."""
     import cvxpy as cp
     from cvxpylayers.torch import CvxpyLayer
 
@@ -331,7 +336,7 @@ def cvxpy_layer(size: int, sparsity: float) -> Callable[[Tensor], Tensor]:
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Commit, versions and hardware; needs nothing but torch, so that it runs on a bare GPU machine."""
+    """Return commit, versions and hardware, without dependencies besides torch."""
     git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=12", "--dirty=+dirty"]
     commit = os.environ.get("ISICE_COMMIT")
     with contextlib.suppress(OSError):
@@ -345,7 +350,7 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """JSON has no infinity: what is not finite becomes null."""
+    """Replace non-finite floats by None, since JSON has no infinity."""
     if isinstance(value, dict):
         return {key: finite(entry) for key, entry in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -356,13 +361,13 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--layer", action="store_true", help="compare value and gradient with cvxpylayers")
     parser.add_argument("--sizes", type=int, nargs="+", default=[32, 64, 128, 256])
-    parser.add_argument("--batch", type=int, default=8, help="matrices at a time (at most 1024/D of them)")
+    parser.add_argument("--batch", type=int, default=8, help="matrices per batch (at most 1024/D)")
     parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=["sklearn"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    warnings.simplefilter("ignore")  # the peers' convergence warnings; what they reached is measured here
+    warnings.simplefilter("ignore")  # convergence warnings of peers; their accuracy is measured
     name, rows = (
         ("layer", layer_rows) if args.layer else ("gpu", gpu_rows) if args.device == "cuda" else ("cpu", cpu_rows)
     )

@@ -22,7 +22,7 @@ SLOW_SECONDS = 2.0
 
 
 def kept_mib(layer: Pooling, x: Tensor) -> float:
-    """MiB of activations that autograd keeps for the backward pass, each storage once, weights not counted."""
+    """Return the MiB of activations that autograd saves for the backward pass, without weights."""
     weights = {t.untyped_storage().data_ptr() for t in (*layer.parameters(), *layer.buffers())}
     kept: dict[int, int] = {}
 
@@ -34,13 +34,13 @@ def kept_mib(layer: Pooling, x: Tensor) -> float:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         out = layer(x.detach().requires_grad_())
-    # `out` lives until here: a freed storage could be handed out again and hide another.
+    # Keep `out` alive until here: the allocator could reuse a freed storage, which would be counted once.
     del out
     return sum(kept.values()) / 2**20
 
 
 def time_ms(run: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """Median over ``repeats`` after a warm-up; with one repeat the bare time, for heads that have been warmed up."""
+    """Return the median of ``repeats`` after a warm-up; a single repeat is timed without one."""
     if repeats > 1:
         return median_ms(run, device, repeats)
     start = time.perf_counter()
@@ -51,7 +51,7 @@ def time_ms(run: Callable[[], object], device: torch.device, repeats: int) -> fl
 
 
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One row of the table, for a head with its default options."""
+    """Measure one pooling at its default options."""
     device = torch.device(args.device)
     torch.manual_seed(args.seed)
     layer = create_pooling(name, args.channels, num_classes=NUM_CLASSES).to(device)

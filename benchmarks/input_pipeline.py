@@ -1,12 +1,13 @@
-"""Images per second of the input pipeline, from JPEG files to normalised batches.
+"""Measure the input pipeline, from JPEG files to normalised batches, in images per second.
 
 Usage: python benchmarks/input_pipeline.py [--size 448] [--workers 0 1 2 4] [--root FOLDER] [--out FILE]
 
-Measured: decoding alone in one thread (torchvision and Pillow); decoding, resizing and flipping in worker processes;
-the same from a cache in memory; and with CUDA, decoding a whole part on the GPU (once per run) and batches made there.
-Batches end on the device: with CUDA, they are normalised there.
-Without --root (an image folder) the pictures are generated: 500×375 pixels of 1/f noise, about as large as photographs.
-Files are read from the page cache: the disk is not measured.
+Cases: decoding in one thread (torchvision and Pillow); decoding, resizing and flipping in worker processes; flipping
+images cached in memory; and, with CUDA, decoding the data set on the GPU and batches from the GPU cache. Batches are
+copied to the device and normalised there.
+
+Without --root (an image folder), JPEG files of 500×375 pixels of 1/f noise are generated; they are about as large as
+photographs. Files come from the page cache, so the disk is not measured.
 """
 
 import argparse
@@ -37,7 +38,7 @@ WIDTH, HEIGHT, QUALITY, DISTINCT = 500, 375, 90, 256
 
 
 def make_photographs(folder: Path, seed: int) -> FileSource:
-    """JPEG files whose spectrum falls off as that of photographs does, so that they cost as much to decode."""
+    """Write JPEG files with the 1/f spectrum of photographs, so that decoding costs as much."""
     rng = np.random.default_rng(seed)
     frequency = np.hypot(np.fft.fftfreq(HEIGHT)[:, None], np.fft.rfftfreq(WIDTH)[None])
     frequency[0, 0] = 1.0
@@ -52,7 +53,7 @@ def make_photographs(folder: Path, seed: int) -> FileSource:
 
 
 def rate(epoch: Callable[[], Iterable[Any]], images: int, repeats: int, device: torch.device) -> float:
-    """Images per second of a whole pass: the median after one pass of warm-up."""
+    """Return the median images per second of a pass, after one warm-up pass."""
     seconds = []
     for _ in range(repeats + 1):
         begin = time.perf_counter()
@@ -65,7 +66,7 @@ def rate(epoch: Callable[[], Iterable[Any]], images: int, repeats: int, device: 
 
 
 def decoding(source: FileSource, repeats: int) -> Iterator[dict[str, Any]]:
-    """One thread, decoding only."""
+    """Measure decoding in one thread."""
     cpu, paths = torch.device("cpu"), source.paths
 
     def pillow(path: str) -> Image.Image:
@@ -78,7 +79,7 @@ def decoding(source: FileSource, repeats: int) -> Iterator[dict[str, Any]]:
 
 
 def through_workers(part: Split, batches: list[list[int]], args: argparse.Namespace, path: str) -> Iterator[dict]:
-    """The loader that training uses, for each number of workers."""
+    """Measure the training loader for each number of workers."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     images = sum(map(len, batches))
     for workers in args.workers:
@@ -88,7 +89,7 @@ def through_workers(part: Split, batches: list[list[int]], args: argparse.Namesp
 
 
 def on_gpu(part: Split, batches: list[list[int]], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Decoding once, then batches from pixels on the GPU."""
+    """Measure decoding on the GPU, then batches from the GPU cache."""
     device, images = torch.device("cuda"), sum(map(len, batches))
     counts = []
 
@@ -106,7 +107,7 @@ def on_gpu(part: Split, batches: list[list[int]], args: argparse.Namespace) -> I
 
 
 def measure(source: FileSource, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """All rows."""
+    """Measure all cases."""
     transform, _ = create_transforms("paper", args.size)
     indices = [index % len(source) for index in range(args.images)]
     part = Split(source, transform, indices)
@@ -123,12 +124,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=448)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--images", type=int, default=2048, help="images in a pass")
+    parser.add_argument("--images", type=int, default=2048, help="images per pass")
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--root", help="an image folder, train/<class>/*")
+    parser.add_argument("--root", help="image folder, train/<class>/*")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--commit", help="the commit of this code, for a copy of it without git")
+    parser.add_argument("--commit", help="commit of this code, if git cannot tell")
     parser.add_argument("--out", type=Path, default=RESULTS / "input_pipeline.json")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

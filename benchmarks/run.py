@@ -1,4 +1,4 @@
-"""Times every operation of benchmarks/specs.py, once its tests are green.
+"""Time every operation of benchmarks/specs.py whose tests pass.
 
 Usage: python benchmarks/run.py [--only isice …] [--batch 8] [--channels 256] [--device cpu] [--out FILE]
 """
@@ -21,13 +21,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def tests_pass(tests: str) -> bool:
-    """Whether the tests of an operation pass; what is wrong is not timed."""
+    """Return whether the tests of an operation pass."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-k", "not inductor", str(ROOT / tests)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
 
 
 def measure(name: str, spec: Spec, args: argparse.Namespace) -> dict[str, Any]:
-    """One row: times of the operation and of its oracle, matrix products, memory kept, error against float64."""
+    """Measure an operation and its reference: time, FLOPs, saved memory, error against float64."""
     device = torch.device(args.device)
     x = make_input(spec, args.batch, args.channels, args.side, device, args.seed)
     exact, exact_gradient = forward_backward(spec.reference, x.double())
@@ -47,15 +47,15 @@ def measure(name: str, spec: Spec, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def show(rows: list[dict[str, Any]], channels: int) -> None:
-    """Prints the table; products are counted in units of one D×D×D product."""
-    table = Table(title=f"operation (its plain reference), D = {channels}, per image where it says so")
+    """Print the table; products are in units of one D×D×D product."""
+    table = Table(title=f"operation (reference in brackets), D = {channels}")
     for column in (
         "op",
         "forward ms",
         "fwd+bwd ms",
         "products fwd",
         "products bwd",
-        "kept MiB/image",
+        "saved MiB/image",
         "gradient error",
     ):
         table.add_column(column, justify="left" if column == "op" else "right")

@@ -1,4 +1,4 @@
-"""What iSICE computes at its defaults, on ReLU-like features: how far from an inverse, how sparse, what moves it.
+"""Measure what iSICE computes at its defaults: distance from the inverse, sparsity, effect of each option.
 
 Usage: python benchmarks/what_isice_computes.py [--out FILE]
 """
@@ -16,12 +16,13 @@ import isice.functional as F
 from benchmarks.measure import RESULTS, write_results
 
 
-def relative_move(after: Tensor, before: Tensor) -> float:
+def relative_change(after: Tensor, before: Tensor) -> float:
+    """Return the mean of ‖after − before‖/‖before‖ over the batch."""
     return float(((after - before).norm(dim=(-2, -1)) / before.norm(dim=(-2, -1))).mean())
 
 
 def examine(channels: int, side: int, seed: int) -> dict[str, Any]:
-    """Figures for a batch of four random feature maps with correlated channels, in float64."""
+    """Measure a batch of four random feature maps with correlated channels, in float64."""
     generator = torch.Generator().manual_seed(seed)
     mixing = torch.randn(channels, channels, generator=generator, dtype=torch.float64) / channels**0.5
     noise = torch.randn(4, channels, side * side, generator=generator, dtype=torch.float64)
@@ -36,8 +37,8 @@ def examine(channels: int, side: int, seed: int) -> dict[str, Any]:
         "inverse_residual": float(F.inverse_residual(sigma, start).mean()),
         "largest_eigenvalue_of_inverse": float(torch.linalg.eigvalsh(start).max()),
         "eigenvalue_cap": 2.25**7,
-        "move_by_the_sparse_steps": relative_move(default, start),
-        "move_by_five_more_inverse_steps": relative_move(F.isice(cov, normalize="none", n_inverse_iter=12), default),
+        "move_by_the_sparse_steps": relative_change(default, start),
+        "move_by_five_more_inverse_steps": relative_change(F.isice(cov, normalize="none", n_inverse_iter=12), default),
         "zeros_at_defaults": float(F.sparsity(default).mean()),
         "smallest_eigenvalue_eta_1": float(F.smallest_eigenvalue(default).min()),
         "smallest_eigenvalue_eta_5": float(F.smallest_eigenvalue(F.isice(cov, step_size=5.0, normalize="none")).min()),

@@ -1,10 +1,11 @@
-"""The graph of one image: which channels depend on each other directly, and where in the picture
+"""The channel graph of one image
 
-A second-order head describes an image by the dependence of its channels, a matrix that nobody can read. This picture
-reads it: the strongest partial correlations of one handwritten digit as a graph, and for each edge the places where
-its two channels fire. A positive edge joins channels that fire at the same places, also once all other channels are
-accounted for; a negative one joins channels that avoid each other. The network has sixteen channels and was trained
-for a few seconds; `isice explain` draws the same for any trained run and any image.
+A second-order descriptor is a matrix of dependences between channels. This figure shows the largest
+partial correlations of one handwritten digit as a graph, and for each edge where its two channels
+are active. A positive edge joins channels that are active at the same positions after accounting for
+all other channels; a negative edge joins channels that exclude each other. The network has sixteen
+channels and was trained for a few seconds. `isice explain` draws the same for any trained run and
+image.
 
 Usage: python examples/plot_channel_graph.py [figure.png]
 """
@@ -27,7 +28,7 @@ EPOCHS, BATCH, SIZE = 4, 64, 16
 
 
 def train(images: torch.Tensor, labels: torch.Tensor) -> Network:
-    """A small network with an iSICE head, trained by plain AdamW."""
+    """Train a small network with iSICE pooling and AdamW."""
     torch.manual_seed(0)
     model = create_model("small_cnn", num_classes=10, pooling="isice", reduce=16, in_chans=1, widths=(8, 16, 16))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)

@@ -1,12 +1,12 @@
-"""Where do heads look? Heat maps of three networks that find a digit in clutter
+"""Heat maps and class maps of three poolings
 
-Handwritten digits (0, 1, 4 and 7) are put somewhere on a canvas with scraps of other digits. One small network per head
-learns to name them in a few seconds; then each is shown new canvases. The upper rows are the heat maps of the
-paper's appendix: the mean of the last feature maps. They tell where a network is active, not why. The lower rows ask
-for the class: where does its score come from, by the gradient at the feature map? For heads made from a covariance
-the usual Grad-CAM is exactly zero everywhere, because they do not see the mean of a channel; `isice.explain.class_maps`
-says so and offers a map that exists for every head. Below it is the part of its positive values on the digit, whose
-box is 16 % of the canvas. With one network per head this is a picture of how to look, not a ranking of heads.
+Small networks learn to name a handwritten digit (0, 1, 4 or 7) on a canvas with fragments of other
+digits. Upper rows: the mean of the last feature maps, as in the paper's appendix. It shows where a
+network is active, not why. Lower rows: class maps, from the gradient of the class score. Grad-CAM is
+exactly zero for covariance-based poolings, because they do not depend on channel means;
+`isice.explain.class_maps` computes a map that is defined for every pooling. The captions give the
+share of its positive values on the digit, whose box is 16 % of the canvas. With one network per
+pooling this demonstrates the maps; it does not rank the poolings.
 
 Usage: python examples/plot_heat_maps.py [figure.png]
 """
@@ -25,22 +25,22 @@ from isice.explain import class_maps, mean_maps
 from isice.report.explain_plots import MapRow, maps_figure
 from isice.report.plots import style
 
-HEADS = {"gap": "average pooling", "isqrt_cov": "iSQRT-COV", "isice": "iSICE"}
-DIGITS, SIDE, SCRAPS = (0, 1, 4, 7), 20, 3
+POOLINGS = {"gap": "average pooling", "isqrt_cov": "iSQRT-COV", "isice": "iSICE"}
+DIGITS, SIDE, FRAGMENTS = (0, 1, 4, 7), 20, 3
 N_TRAIN, N_TEST, EPOCHS = 512, 200, 6
 
 
 def canvases(count: int, *, part: int) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
-    """Images (N, 1, SIDE, SIDE), labels, and masks (N, SIDE, SIDE) of the box with the digit.
+    """Return images (N, 1, SIDE, SIDE), labels, and masks (N, SIDE, SIDE) of the digit's box.
 
-    The digits of part 0 are not those of part 1.
+    Parts 0 and 1 have no digit in common.
     """
     raw, rng = load_digits(), np.random.default_rng(part)
     pictures, targets = raw.images[part::2] / 16.0, raw.target[part::2]
     chosen = [rng.choice(np.flatnonzero(targets == DIGITS[i % len(DIGITS)])) for i in range(count)]
     images, masks = np.zeros((count, SIDE, SIDE), np.float32), np.zeros((count, SIDE, SIDE), bool)
     for image, mask, index in zip(images, masks, chosen, strict=True):
-        for _ in range(SCRAPS):
+        for _ in range(FRAGMENTS):
             (top, left), (y, x) = rng.integers(0, SIDE - 4, 2), rng.integers(0, 5, 2)
             image[top : top + 4, left : left + 4] = rng.choice(pictures)[y : y + 4, x : x + 4]
         top, left = rng.integers(0, SIDE - 8, 2)
@@ -49,10 +49,11 @@ def canvases(count: int, *, part: int) -> tuple[torch.Tensor, torch.Tensor, np.n
     return torch.from_numpy(images).unsqueeze(1), torch.arange(count) % len(DIGITS), masks
 
 
-def train(head: str, images: torch.Tensor, labels: torch.Tensor) -> Network:
-    """A small network with this head, trained by plain AdamW."""
+def train(pooling: str, images: torch.Tensor, labels: torch.Tensor) -> Network:
+    """Train a small network with AdamW."""
     torch.manual_seed(0)
-    model = create_model("small_cnn", pooling=head, num_classes=len(DIGITS), reduce=16, in_chans=1, widths=(8, 16, 16))
+    options = {"num_classes": len(DIGITS), "reduce": 16, "in_chans": 1, "widths": (8, 16, 16)}
+    model = create_model("small_cnn", pooling=pooling, **options)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS * (N_TRAIN // 32))
     for _ in range(EPOCHS):
@@ -65,7 +66,7 @@ def train(head: str, images: torch.Tensor, labels: torch.Tensor) -> Network:
 
 
 def share_on_digit(values: np.ndarray, mask: np.ndarray) -> str:
-    """The part of the positive map that lies on the digit, in words."""
+    """Return the share of the positive values on the digit as a caption."""
     positive = np.clip(values, 0, None)
     return f"{100 * positive[mask].sum() / positive.sum():.0f} % on the digit"
 
@@ -73,7 +74,7 @@ def share_on_digit(values: np.ndarray, mask: np.ndarray) -> str:
 def main(out: str) -> None:
     images, labels, _ = canvases(N_TRAIN, part=0)
     new_images, new_labels, masks = canvases(N_TEST, part=1)
-    models = {name: train(head, images, labels) for head, name in HEADS.items()}
+    models = {name: train(pooling, images, labels) for pooling, name in POOLINGS.items()}
     for name, model in models.items():
         with torch.no_grad():
             accuracy = (model(new_images).argmax(dim=1) == new_labels).float().mean()

@@ -1,10 +1,9 @@
 """Finding hidden pairs of channels in one image
 
-One texture of twelve channels in six pairs, which lie beneath two strong factors that touch every channel. The
-correlations of the channels are large nearly everywhere: drawn as a graph they connect almost everything with
-everything, and the six strongest are wrong. The six strongest partial correlations, as the iSICE layer computes them
-from the same 40×40 positions, are the six pairs. This is the confounding example again, with a dozen channels and
-nobody told which is the third variable.
+One texture has twelve channels in six dependent pairs, masked by two strong factors that act on
+every channel. Most correlations are large: thresholded at 0.3 they connect nearly all channels, and
+the six largest are all wrong. The six largest partial correlations, computed by the iSICE pooling
+from the same 40×40 positions, are the six pairs. Blue edges are positive, orange ones negative.
 
 Usage: python examples/plot_hidden_pairs.py [figure.png]
 """
@@ -27,7 +26,7 @@ CHANNELS = 12
 
 
 def strongest(matrix: np.ndarray, count: int = CHANNELS // 2) -> np.ndarray:
-    """The matrix with only its ``count`` strongest off-diagonal pairs kept."""
+    """Keep the ``count`` off-diagonal pairs of largest absolute value."""
     strength = np.abs(np.triu(matrix, 1))
     kept = strength >= np.sort(strength.ravel())[-count]
     return matrix * (kept | kept.T)
@@ -40,18 +39,18 @@ def main(out: str) -> None:
     correlation = F.correlation(F.covariance(image))[0].numpy()
     partial = partial_correlations(create_pooling("isice", CHANNELS), image)[0].numpy()
     graphs = {
-        "the planted pairs": truth,
+        "true pairs": truth,
         "correlations above 0.3": np.where(np.abs(correlation) > 0.3, correlation, 0.0),
-        "six strongest correlations": strongest(correlation),
-        "six strongest partial correlations": strongest(partial),
+        "six largest correlations": strongest(correlation),
+        "six largest partial correlations": strongest(partial),
     }
     planted = np.triu(truth != 0, 1)
     for name, matrix in graphs.items():
         edges = np.triu(matrix != 0, 1)
-        print(f"{name}: {edges.sum()} edges, {(edges & planted).sum()} of them planted")
+        print(f"{name}: {edges.sum()} edges, {(edges & planted).sum()} of them true")
 
     with mpl.rc_context(style()):
-        figure, axes = plt.subplots(1, 4, figsize=(12, 3.4), dpi=100)
+        figure, axes = plt.subplots(1, 4, figsize=(12, 3.8), dpi=100)
         for ax, (name, matrix) in zip(axes, graphs.items(), strict=True):
             edges = np.triu(matrix != 0, 1)
             plot_graph(matrix, range(1, CHANNELS + 1), order=np.argwhere(planted).ravel(), ax=ax)
@@ -59,7 +58,7 @@ def main(out: str) -> None:
             for text in ax.texts:
                 text.set(rotation=0, ha="center", position=1.08 * np.asarray(text.get_position()))
             ax.set_title(name, loc="center", fontsize=9.5)
-            found = f"{(edges & planted).sum()} of {edges.sum()} edges are planted pairs"
+            found = f"{(edges & planted).sum()} of {edges.sum()} edges are true pairs"
             ax.text(0, -1.5, found, ha="center", fontsize=9.5)
         figure.savefig(out)
 

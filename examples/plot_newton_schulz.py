@@ -1,11 +1,10 @@
-"""Where seven Newton–Schulz steps stop: the cap that regularises
+"""Early stopping of Newton–Schulz regularises the inverse
 
-The inverse in iSICE is computed by a fixed number of Newton–Schulz steps. Eigenvalues of the trace-one covariance Σ'
-that are large enough are inverted; for small ones the iteration is still on its way, multiplying by 2.25 in each step,
-so that no eigenvalue of the result exceeds 2.25 to the number of steps. With 256 channels the mean eigenvalue of Σ' is
-1/256, and most are smaller: they all end below the cap. The result is not the inverse but a well-behaved,
-regularised one, which exists even where Σ' is singular. More steps are therefore not more accurate in any useful
-sense: they regularise less.
+iSICE inverts the trace-one covariance Σ' by a fixed number of Newton–Schulz steps. Large eigenvalues
+are inverted. Small ones grow by at most a factor of 2.25 per step, so no eigenvalue of the result
+exceeds 2.25 to the number of steps. With 256 channels the mean eigenvalue of Σ' is 1/256 and most
+are smaller, so the cap applies to most of them. The result is a regularised inverse, which exists
+even if Σ' is singular. More steps regularise less.
 
 Usage: python examples/plot_newton_schulz.py [figure.png]
 """

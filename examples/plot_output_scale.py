@@ -1,12 +1,12 @@
-"""Dividing by the trace or by its root: the scale of a descriptor decides how it trains
+"""Dividing by the trace or by its square root: scale decides how fast a descriptor trains
 
-The paper divides the result of iSICE by its trace, the published code by the root of the trace. Up to one factor per
-image it is the same matrix, but the trace grows with the number of channels: divided by it, the entries of a
-256-channel descriptor are below 0.001 (left). AdamW moves a weight by about the learning rate in each step, whatever
-the entries, so that a linear classifier needs far more steps where they are small. On the right it learns handwritten
-digits from descriptors of an untrained network with 64 channels: the same matrices, the same optimiser, three scales.
-Divided by the trace it learns several times slower; not divided at all it starts with a loss more than ten times that
-of a guess. `normalize="sqrt_trace"` is the default, `"trace"` and `"none"` are options.
+The paper divides the output of iSICE by its trace, the published code by the square root of the
+trace. The matrices are equal up to a factor per image, but the trace grows with the number of
+channels: divided by it, entries of a 256-channel descriptor are below 0.001 (left). AdamW changes a
+weight by about the learning rate per step, so small inputs need more steps. Right: a linear
+classifier on handwritten digits, with descriptors of an untrained network with 64 channels. Divided
+by the trace it learns several times slower; undivided it starts at a loss more than ten times that
+of chance. The default is `normalize="sqrt_trace"`; `"trace"` and `"none"` are options.
 
 Usage: python examples/plot_output_scale.py [figure.png]
 """
@@ -24,19 +24,19 @@ import isice.functional as F
 from isice import create_model
 from isice.report.plots import colour_of, style
 
-SCALES = {"sqrt_trace": "÷ √trace (published code)", "trace": "÷ trace (paper)", "none": "as it is"}
+SCALES = {"sqrt_trace": "÷ √trace (published code)", "trace": "÷ trace (paper)", "none": "no division"}
 CHANNELS = (16, 32, 64, 128, 256)
 EPOCHS, BATCH, LEARNING_RATE, N_TRAIN, N_TEST = 20, 64, 1e-3, 800, 400
 
 
 def typical_entry(channels: int, normalize: str) -> float:
-    """Root mean square of the descriptor of random ReLU features at 14×14 positions."""
+    """Return the root mean square entry of descriptors of random ReLU features (14×14 positions)."""
     features = torch.randn(2, channels, 14, 14, generator=torch.Generator().manual_seed(0)).relu()
     return float(F.vectorize(F.isice(F.covariance(features), normalize=normalize)).square().mean().sqrt())
 
 
 def digit_covariances() -> tuple[torch.Tensor, torch.Tensor]:
-    """Covariances of the features of an untrained network, and labels."""
+    """Return covariances of features of an untrained network, and labels."""
     torch.manual_seed(0)
     raw = load_digits()
     model = create_model("small_cnn", pooling="covariance", num_classes=10, reduce=None, in_chans=1).eval()
@@ -46,7 +46,7 @@ def digit_covariances() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_errors(vectors: torch.Tensor, labels: torch.Tensor) -> tuple[float, list[float]]:
-    """The first training loss of a linear classifier, and its error in percent on held-out digits after each epoch."""
+    """Return the initial training loss of a linear classifier and its test error (%) after each epoch."""
     train, test = (vectors[N_TEST:], labels[N_TEST:]), (vectors[:N_TEST], labels[:N_TEST])
     torch.manual_seed(0)
     classifier = torch.nn.Linear(vectors.shape[1], 10)
@@ -77,7 +77,7 @@ def main(out: str) -> None:
         left.set(xscale="log", yscale="log", xlabel="channels", ylabel="typical entry", title="size of the descriptor")
         left.set_xticks(CHANNELS, [str(channels) for channels in CHANNELS])
         left.minorticks_off()
-        right.set(yscale="log", xlabel="epoch", ylabel="error on held-out digits (%)", title="how it trains")
+        right.set(yscale="log", xlabel="epoch", ylabel="test error (%)", title="linear classifier on digits")
         right.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         right.yaxis.set_major_formatter(FormatStrFormatter("%g"))
         right.yaxis.set_minor_locator(NullLocator())

@@ -1,10 +1,10 @@
-"""What the steps of iSICE change: zeros and spectrum of S, before and after
+"""What the steps of iSICE change: zeros and spectrum
 
-A feature map of 64 channels and 14×14 positions whose channels depend on each other in pairs: the true inverse
-covariance has one entry per row beside the diagonal. On the left, which entries of an estimate are not zero. S₀, the
-start of iSICE, has no zeros. The five steps of iSICE at its defaults set hardly any entry to zero, and the spectrum of
-their result lies on that of S₀: at its defaults iSICE hands a regularised inverse to the classifier. Longer steps
-(η = 20) clear more, and two hundred of them come close to the truth, as does the exact solver at once.
+A feature map of 64 channels and 14×14 positions whose channels are dependent in pairs, so the true
+precision matrix has one off-diagonal entry per row. Left: the non-zero entries of each estimate. The
+start S₀ has no zeros, and five steps at the default settings add hardly any; the spectrum of iSICE
+coincides with that of S₀ (right). At its defaults iSICE is a regularised inverse. Larger steps
+(η = 20) give more zeros, and two hundred of them approach the truth, as the exact solver does.
 
 Usage: python examples/plot_spectrum_and_sparsity.py [figure.png]
 """
@@ -25,7 +25,7 @@ CHANNELS, SIZE = 64, 14
 
 
 def feature_covariances() -> tuple[torch.Tensor, torch.Tensor]:
-    """The true covariance and that of one feature map, paired channels side by side."""
+    """Return the true covariance and that of one feature map, with paired channels adjacent."""
     true = texture_covariances("correlation", n_classes=2, channels=CHANNELS)[0]
     partner = (true - torch.eye(CHANNELS)).argmax(dim=1)
     order = torch.argsort(torch.minimum(partner, torch.arange(CHANNELS)), stable=True)

@@ -1,15 +1,14 @@
 """How many samples does it take to estimate a precision matrix?
 
-Samples of a normal distribution whose precision matrix P (100×100) is dense or sparse; the error ‖P̂ − P‖_F of the
-sparse estimate (SICE) and of maximum likelihood (the inverse of the sample covariance, which exists only from 101
-samples on), as a part of ‖P‖_F: the dotted line at 1 is the error of P̂ = 0. On the dense matrix both estimates are
-hardly better than that with up to 300 samples, and with more maximum likelihood wins; on the sparse matrix the sparse
-estimate is several times better at the left end and stays ahead. A feature map of 14×14 positions gives 196 samples.
+Relative error ‖P̂ − P‖/‖P‖ of the graphical lasso (SICE) and of maximum likelihood, for a dense and
+a sparse 100×100 precision matrix P. The dotted line is the error of P̂ = 0. For the dense matrix
+both need more than 300 samples, and maximum likelihood wins then. For the sparse matrix SICE is
+several times better with few samples and stays ahead. A feature map of 14×14 positions gives 196
+samples.
 
-This is what the paper says of its figure. It does not say how it drew P nor how it chose λ; both are choices made here:
-the dense P is AAᵀ of a square random matrix, and λ = √(log 100 / n), as the theory of sparse estimation has it. It is
-not true of every dense P: where the eigenvalues are less spread, the sparse estimate wins on a dense truth too while
-samples are few, because there maximum likelihood is worse than P̂ = 0. `isice run structure` compares these choices.
+The paper does not say how it chose P and λ. Here the dense P is AAᵀ of a square random matrix, and
+λ = √(log 100 / n). For a dense P with less spread eigenvalues SICE wins with few samples too;
+`isice run structure` compares such choices.
 
 Usage: python examples/plot_structure_estimation.py [figure.png]
 """
@@ -30,20 +29,20 @@ SEEDS = (0, 1, 2)
 
 
 def dense_precision(rng: np.random.Generator) -> np.ndarray:
-    """AAᵀ of a square matrix of normal numbers: no entry is zero."""
+    """Return AAᵀ of a square Gaussian matrix A, which has no zeros."""
     factor = rng.normal(size=(SIZE, SIZE))
     return factor @ factor.T / SIZE
 
 
 def sparse_precision(rng: np.random.Generator) -> np.ndarray:
-    """About two edges per variable; diagonally dominant, hence positive definite."""
+    """Return a diagonally dominant matrix with about two edges per variable."""
     upper = np.triu(np.where(rng.random((SIZE, SIZE)) < 2 / SIZE, rng.uniform(-0.8, 0.8, (SIZE, SIZE)), 0.0), 1)
     matrix = upper + upper.T
     return matrix + np.diag(np.abs(matrix).sum(axis=1) + 0.3)
 
 
 def errors(precision: np.ndarray, n: int, rng: np.random.Generator) -> tuple[float, float]:
-    """‖P̂ − P‖_F / ‖P‖_F of SICE and of maximum likelihood (NaN where it does not exist) for ``n`` samples."""
+    """Return ‖P̂ − P‖_F/‖P‖_F of SICE and of maximum likelihood (NaN if it does not exist)."""
     samples = rng.multivariate_normal(np.zeros(SIZE), np.linalg.inv(precision), size=n)
     sparse = SparsePrecision(np.sqrt(np.log(SIZE) / n)).fit(samples).precision_
     likelihood = np.linalg.inv(np.cov(samples.T, bias=True)) if n > SIZE else np.full_like(precision, np.nan)
@@ -71,7 +70,7 @@ def main(out: str) -> None:
 
 
 def table(make: Callable[[np.random.Generator], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation over seeds of the errors of both methods, by number of samples."""
+    """Return mean and standard deviation over seeds of both errors, by number of samples."""
     values = np.zeros((len(SEEDS), len(SAMPLES), 2))
     for i, seed in enumerate(SEEDS):
         rng = np.random.default_rng(seed)

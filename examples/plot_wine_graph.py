@@ -1,8 +1,9 @@
 """Which chemical properties of wine depend on each other directly?
 
-Correlation mixes direct and indirect dependence; a partial correlation that is zero says that two properties are
-unrelated once all others are known. The graphical lasso finds such zeros; how many is decided by λ, and here λ by the
-extended Bayesian information criterion. Data: 178 Italian wines with 13 measurements, from scikit-learn.
+A correlation mixes direct and indirect dependence. A zero partial correlation means that two
+properties are conditionally uncorrelated given all others. The graphical lasso sets such entries to
+zero; λ controls how many, and is chosen here by the extended Bayesian information criterion. Data:
+178 Italian wines with 13 measurements, from scikit-learn.
 
 Usage: python examples/plot_wine_graph.py [figure.png]
 """
@@ -20,14 +21,14 @@ from isice.report.plots import style
 
 
 def partial_correlations(precision: np.ndarray) -> np.ndarray:
-    """−Θ_ij/√(Θ_ii Θ_jj) of a stack of precision matrices."""
+    """Return −Θ_ij/√(Θ_ii Θ_jj) of a stack of precision matrices."""
     scale = np.sqrt(np.diagonal(precision, axis1=-2, axis2=-1))
     return -precision / (scale[:, :, None] * scale[:, None, :])
 
 
 def main(out: str) -> None:
     wine = load_wine()
-    # The three cultivars differ in their means; within a cultivar the dependence is what is asked for.
+    # Centre each cultivar: its mean is not part of the dependence within it.
     samples = wine.data - np.stack([wine.data[wine.target == k].mean(axis=0) for k in range(3)])[wine.target]
     model = SparsePrecisionCV(selection="ebic", sparsities=40, assume_centered=True).fit(samples)
     edges = np.count_nonzero(np.triu(model.precision_, 1))
@@ -45,7 +46,7 @@ def main(out: str) -> None:
         plot_selection(model, ax=figure.add_subplot(grid[0, 1])).set_title("choosing λ")
         path = partial_correlations(model.precision_path_)
         ax = plot_path(model.sparsities_, path, chosen=model.sparsity_, ax=figure.add_subplot(grid[1, 1]))
-        ax.set_title("every pair, over λ")
+        ax.set_title("regularisation path")
         figure.savefig(out)
 
 
