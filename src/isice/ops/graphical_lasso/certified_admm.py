@@ -60,7 +60,8 @@ def certified_admm(
                 break
     order = torch.argsort(torch.cat([part[0] for part in finished]))
     tensors = (torch.cat(parts)[order] for parts in zip(*(part[1] for part in finished), strict=True))
-    gap, n_iter = (torch.cat([part[i] for part in finished])[order] for i in (2, 3))
+    gap = torch.cat([part[2] for part in finished])[order]
+    n_iter = torch.cat([part[3] for part in finished])[order]
     if bool((gap > bound).any()):
         warnings.warn(
             f"{who}: {int((gap > bound).sum())} of {len(gap)} problems did not converge in {max_iter} iterations; the "
