@@ -14,7 +14,8 @@ import torch
 import isice
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+RESULTS = ROOT / "benchmarks" / "results"
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *RESULTS.rglob("README.md")]
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(isice.__path__, "isice.")
@@ -93,7 +94,7 @@ def test_the_check_finds_an_outdated_page(build, monkeypatch, capsys):
 
 
 def test_the_page_of_deviations_quotes_its_record():
-    record = json.loads((ROOT / "benchmarks" / "results" / "what_isice_computes.json").read_text(encoding="utf-8"))
+    record = json.loads((RESULTS / "what_isice_computes.json").read_text(encoding="utf-8"))
     row = next(row for row in record["rows"] if (row["channels"], row["positions"]) == (256, 14 * 14))
     quoted = [
         f"‖S₀Σ' − I‖/√D is {row['inverse_residual']:.2f}",
