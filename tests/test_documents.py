@@ -106,3 +106,12 @@ def test_the_page_of_deviations_quotes_its_record():
     text = " ".join((ROOT / "docs" / "deviations.md").read_text(encoding="utf-8").split())
     assert [quote for quote in quoted if quote not in text] == []
     assert row["lambda_max_on_sigma_scale"] < 0.002
+
+
+def test_the_map_shows_the_tree():
+    text = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
+    package = ROOT / "src" / "isice"
+    named = re.findall(r"`([\w/]+(?:/|\.py|\.toml|\.md))`", text)
+    assert [name for name in named if not any((base / name).exists() for base in (ROOT, package, ROOT / "docs"))] == []
+    parts = [path for path in package.iterdir() if not path.name.startswith("_") and path.suffix in ("", ".py")]
+    assert [path.name for path in parts if f"| `{path.name}{'/' * path.is_dir()}` |" not in text] == []
