@@ -21,8 +21,8 @@ from isice import Network, create_model
 from isice.config import DataConfig
 from isice.data import load_splits
 from isice.explain import channel_graphs
-from isice.report.explain_plots import channel_graph_figure
-from isice.report.plots import style
+from isice.report.channel_graph_plots import channel_graph_figure
+from isice.report.theme import style
 
 EPOCHS, BATCH, SIZE = 4, 64, 16
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import isice.functional as F
-from isice.report.plots import colour_of, style
+from isice.report.theme import colour_of, style
 
 N_SAMPLES = 1000
 

@@ -22,8 +22,8 @@ from torch.nn.functional import cross_entropy
 
 from isice import Network, create_model
 from isice.explain import class_maps, mean_maps
-from isice.report.explain_plots import MapRow, maps_figure
-from isice.report.plots import style
+from isice.report.heat_map_plots import MapRow, maps_figure
+from isice.report.theme import style
 
 POOLINGS = {"gap": "average pooling", "isqrt_cov": "iSQRT-COV", "isice": "iSICE"}
 DIGITS, SIDE, FRAGMENTS = (0, 1, 4, 7), 20, 3

@@ -20,7 +20,7 @@ from isice import create_pooling
 from isice.data.synthetic import gaussian_fields, texture_covariances
 from isice.explain import partial_correlations
 from isice.report.graph_plots import plot_graph
-from isice.report.plots import style
+from isice.report.theme import style
 
 CHANNELS = 12
 

@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import torch
 
 import isice.functional as F
-from isice.report.plots import colour_of, style
+from isice.report.theme import colour_of, style
 
 STEPS = (3, 5, 7, 10)
 

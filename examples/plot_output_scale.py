@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 
 import isice.functional as F
 from isice import create_model
-from isice.report.plots import colour_of, style
+from isice.report.theme import colour_of, style
 
 SCALES = {"sqrt_trace": "÷ √trace (published code)", "trace": "÷ trace (paper)", "none": "no division"}
 CHANNELS = (16, 32, 64, 128, 256)

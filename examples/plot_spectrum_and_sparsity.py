@@ -18,8 +18,8 @@ import torch
 import isice.functional as F
 from isice.data.synthetic import gaussian_fields, texture_covariances
 from isice.explain import isice_before_after, structure
-from isice.report.explain_plots import plot_pattern, plot_spectra
-from isice.report.plots import style
+from isice.report.matrix_plots import plot_pattern, plot_spectra
+from isice.report.theme import style
 
 CHANNELS, SIZE = 64, 14
 

@@ -21,7 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from isice.estimator import SparsePrecision
-from isice.report.plots import colour_of, style
+from isice.report.theme import colour_of, style
 
 SIZE = 100
 SAMPLES = (60, 120, 200, 300, 500, 1000, 3200)

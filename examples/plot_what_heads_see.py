@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from isice import create_pooling
 from isice.data.synthetic import make_textures
 from isice.metrics import mean_std
-from isice.report.plots import colour_of, style
+from isice.report.theme import colour_of, style
 
 POOLINGS = {
     "gap": "average pooling",

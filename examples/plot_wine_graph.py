@@ -17,7 +17,7 @@ from sklearn.datasets import load_wine
 
 from isice.estimator import SparsePrecisionCV
 from isice.report.graph_plots import plot_graph, plot_path, plot_selection
-from isice.report.plots import style
+from isice.report.theme import style
 
 
 def partial_correlations(precision: np.ndarray) -> np.ndarray:

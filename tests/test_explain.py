@@ -263,7 +263,7 @@ def test_test_images_are_spread_and_replace_earlier_ones(runs, tmp_path):
     ]  # fmt: skip
     explain_samples([runs / "gap"], tmp_path, 1)
     assert {path.name for path in tmp_path.iterdir()} == {
-        "01-test-0-maps.png", "01-test-0-maps-dark.png", "explain.html",
+        "01-test-0-maps.png", "01-test-0-maps-dark.png", "captions.json", "explain.html",
     }  # fmt: skip
     with pytest.raises(ValueError, match="expected finished training runs"):
         explain_samples([], tmp_path)

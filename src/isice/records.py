@@ -74,7 +74,7 @@ def read_record(folder: Path) -> Record | None:
     if not path.is_file():
         return None
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record: Record = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ValueError(f"records: expected a record in {str(path)!r}, got invalid JSON: {error}.") from None
     missing = [name for name in _REQUIRED if name not in record] if isinstance(record, dict) else list(_REQUIRED)

@@ -73,7 +73,7 @@ def test_the_demo_grid_end_to_end(tmp_path):
     assert page.count("<img") == 6
     assert "Heat maps of test image 225." in page
     assert len(list(tmp_path.glob("runs/demo/heat_maps/*-maps.png"))) == 2
-    assert "Run with other settings than the file&#39;s: optim.epochs=1, model.reduce=4." in page
+    assert "Settings changed from the file: optim.epochs=1, model.reduce=4." in page
 
 
 def test_a_grid_in_two_shards_then_its_report(tmp_path):
@@ -118,7 +118,7 @@ def test_report_of_a_folder_of_several_experiments(tmp_path):
     shutil.copytree(run, tmp_path / "runs" / "loose")
     text = invoke("report", "runs")
     assert re.search(r"gap\s+\d+\.\d .* 1 ", text)
-    assert "Experiments in this folder have reports of their own: runs/demo, runs/table6." in text
+    assert "Experiments in this folder have their own reports: runs/demo, runs/table6." in text
     (cars,) = tmp_path.glob("runs/table6/cars-*")
     shutil.copytree(cars, tmp_path / "runs" / "facts")
     result = CliRunner().invoke(cli.app, ["report", "runs"])

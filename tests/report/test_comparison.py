@@ -11,7 +11,8 @@ from isice.experiments.loader import load_experiment
 from isice.experiments.manifest import describe, write_manifest
 from isice.records import find_records
 from isice.report import write_report
-from isice.report.comparison import chunks, compare, number_of
+from isice.report.comparison import compare
+from isice.report.measured_numbers import number_of
 
 FILE = """
 [experiment]
@@ -158,7 +159,7 @@ def test_top5_comes_from_the_evaluation_of_the_reported_epoch(experiment, tmp_pa
 
 def test_wide_tables_are_cut_for_the_terminal(experiment, tmp_path):
     table, _ = texts(experiment, tmp_path)
-    parts = chunks(table, 40)
+    parts = table.split_columns(40)
     assert len(parts) > 1
     assert sum((part.columns for part in parts), ()) == table.columns
     for part in parts:
@@ -166,7 +167,7 @@ def test_wide_tables_are_cut_for_the_terminal(experiment, tmp_path):
         Console(file=stream, width=40).print(part.to_table().to_rich())
         assert "…" not in stream.getvalue()
         assert len(stream.getvalue().strip().splitlines()) == 4  # a head, a rule and two rows: no wrapping
-    assert [part.columns for part in chunks(table, 300)] == [table.columns]
+    assert [part.columns for part in table.split_columns(300)] == [table.columns]
 
 
 def test_the_files_of_a_report(experiment, tmp_path):
@@ -181,11 +182,11 @@ def test_the_files_of_a_report(experiment, tmp_path):
     for part in ('title="paper">70.5ᵃ<', 'title="ours">72.0<', 'title="difference">+1.5<', "ᵃ a note"):
         assert part in html
     assert "Mine &amp; yours_100%" in html
-    assert "Run with other settings" not in html
+    assert "Settings changed" not in html
     changed = experiment.with_settings(["optim.lr=0.5"])
     write_report(tmp_path / "runs" / "mine", describe(changed, ".."))
     text = paths["markdown"].read_text(encoding="utf-8")
-    assert "Run with other settings than the file's: optim.lr=0.5." in text
+    assert "Settings changed from the file: optim.lr=0.5." in text
     assert "| GAP | 70.5ᵃ / — / — |" in text
 
 

@@ -1,4 +1,4 @@
-"""Names of any length below and above the maps: texts stay on their own tile, whatever they are."""
+"""The page of explanations: texts stay on their own tile, and the report gets the captions."""
 
 from itertools import combinations
 
@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from isice.report.explain_page import Explanation, _caption, _maps
-from isice.report.plots import style
+from isice.report.explain_page import (
+    ExplainedImage,
+    Explanation,
+    explained_maps_figure,
+    find_heat_maps,
+    is_explained,
+    write_explanations,
+)
+from isice.report.theme import style
 
 PICTURE = np.full((8, 8), 0.5)
 LONG = ("200.Common_Yellowthroat", "W" * 40, "a name of many words that goes on and on and does not come to an end")
@@ -32,7 +39,7 @@ def test_long_names_touch_neither_each_other_nor_the_edge(heads):
     options = ["isice(n_iter=5, sparsity=0.01, normalize='trace')", "isqrt_cov(n_iter=5)", "W" * 60][:heads]
     seen = {label: explanation(name, LONG[0]) for label, name in zip(options, LONG, strict=False)}
     with mpl.rc_context(style("light")):
-        found, page = boxes(_maps(PICTURE, seen))
+        found, page = boxes(explained_maps_figure(ExplainedImage("bird", "bird", PICTURE, seen)))
     assert len(found) == 1 + 2 * heads
     for (one, first), (other, second) in combinations(found.items(), 2):
         assert not first.overlaps(second), f"{one!r} and {other!r}"
@@ -43,8 +50,36 @@ def test_long_names_touch_neither_each_other_nor_the_edge(heads):
         assert box.y1 <= page.y1, name
 
 
-def test_probability_stays_whole():
-    assert _caption(explanation("crow")) == "crow: 69 %"
-    assert _caption(explanation("200.Common_Yellowthroat")) == "200.Common_\nYellowthroat\n69 %"
-    assert _caption(explanation("crow", "wren")) == "crow: 69 %\n(predicted: wren)"
-    assert _caption(explanation("W" * 40)).endswith("…\n69 %")
+@pytest.mark.parametrize(
+    ("target", "predicted", "label"),
+    [
+        ("crow", None, "crow: 69 %"),
+        ("200.Common_Yellowthroat", None, "200.Common_\nYellowthroat\n69 %"),
+        ("crow", "wren", "crow: 69 %\n(predicted: wren)"),
+    ],
+)
+def test_probability_stays_whole(target, predicted, label):
+    image = ExplainedImage("bird", "bird", PICTURE, {"gap": explanation(target, predicted)})
+    assert label in [ax.get_xlabel() for ax in explained_maps_figure(image).axes]
+
+
+def test_captions_are_stored_for_the_report(tmp_path):
+    folder = tmp_path / "heat_maps"
+    images = [
+        ExplainedImage("test:7", "test image 7", PICTURE, {"gap": explanation("crow")}),
+        ExplainedImage("my/test-8.jpg", "test-8.jpg", PICTURE, {"gap": explanation("wren")}),
+    ]
+    written = write_explanations(images, folder, graphs=False)
+    assert list(written) == ["html", "01-test-7-maps.png", "02-test-8-maps.png"]
+    assert is_explained(folder)
+    assert "<h2>test-8.jpg</h2>" in written["html"].read_text(encoding="utf-8")
+    captions = [picture.caption for picture in find_heat_maps(tmp_path)]
+    assert [caption.split(". ")[0] for caption in captions] == ["Heat maps of test image 7", "Heat maps of test-8.jpg"]
+    write_explanations(images[1:], folder, graphs=False)
+    assert [picture.path.name for picture in find_heat_maps(tmp_path)] == ["01-test-8-maps.png"]
+
+
+def test_heat_maps_without_stored_captions_have_a_general_one(tmp_path):
+    (tmp_path / "explain").mkdir()
+    (tmp_path / "explain" / "01-bird-maps.png").write_bytes(b"")
+    assert find_heat_maps(tmp_path)[0].caption.startswith("Top: the mean of the last feature maps")

@@ -2,14 +2,14 @@
 
 import re
 
-from isice.report.latex import escape, to_latex
+from isice.report.tables import Table, escape_latex
 
 
 def test_special_characters():
-    assert escape(r"a&b%c$d#e_f{g}~^\ ") == (
+    assert escape_latex(r"a&b%c$d#e_f{g}~^\ ") == (
         r"a\&b\%c\$d\#e\_f\{g\}\textasciitilde{}\textasciicircum{}\textbackslash{} "
     )
-    assert escape("Ω, λ = 1, η ± 2 − 3 — 256×256 ÷ ‖P‖ ᵃ") == (
+    assert escape_latex("Ω, λ = 1, η ± 2 − 3 — 256×256 ÷ ‖P‖ ᵃ") == (
         r"$\Omega$, $\lambda$ = 1, $\eta$ $\pm$ 2 $-$ 3 --- 256$\times$256 $\div$ $\|$P$\|$ \textsuperscript{a}"
     )
 
@@ -27,7 +27,7 @@ def test_all_texts_of_the_paper_become_ascii():
 
 
 def test_a_table():
-    lines = to_latex(("a_b", "n"), [("x", "1"), ("y", "2")], 1, caption="50 %").splitlines()
+    lines = Table(("a_b", "n"), [("x", "1"), ("y", "2")], 1).to_latex("50 %").splitlines()
     assert lines[0] == r"% needs \usepackage{booktabs}"
     assert r"\begin{tabular}{lr}" in lines
     assert r"a\_b & n \\" in lines

@@ -9,7 +9,8 @@ from rich.console import Console
 from isice.config import config_hash, to_dict
 from isice.experiments.job_configs import family_of_config
 from isice.experiments.manifest import Entry, Manifest, write_manifest
-from isice.report.tables import load_results, result_table
+from isice.report.results import load_results
+from isice.report.tables import result_table
 
 
 def test_one_row_per_configuration(runs):

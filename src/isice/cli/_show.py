@@ -26,24 +26,22 @@ def show_report(
 ) -> None:
     """Prints the tables of a folder of runs and writes its report."""
     from ..report import write_report
-    from ..report.comparison import chunks
-    from ..report.page import comparisons, failures, remarks, run_table
-    from ..report.tables import load_results
+    from ..report.report_page import build_report
+    from ..report.results import load_results
 
-    results = load_results(folder, manifest)
+    report = build_report(load_results(folder, manifest), limits)
     paths = write_report(folder, manifest, limits)
-    for comparison in comparisons(results, limits):
+    for comparison in report.comparisons:
         tell(comparison.title, style="bold")
-        for part in chunks(comparison, console.width):
+        for part in comparison.split_columns(console.width):
             console.print(part.to_table().to_rich())
         for note in comparison.notes:
             tell(note)
-    runs = run_table(results)
-    if runs is not None:
-        console.print(runs.to_rich())
-    for remark in remarks(results):
+    if report.table is not None:
+        console.print(report.table.to_rich())
+    for remark in report.remarks:
         tell(remark)
-    for label, message in failures(results):
+    for label, message in report.failures:
         tell(f"{label} failed: {message}", style="red")
     for path in paths.values():
         tell(f"wrote {path}")
@@ -54,8 +52,8 @@ def draw_heat_maps(folder: Path, manifest: "Manifest | None", count: int, *, ask
 
     Where weights or data are gone there are none, and a line says why; if they were ``asked`` for that is an error.
     """
-    from ..report.pictures import HEAT_MAPS
-    from ..report.tables import load_results
+    from ..report.explain_page import HEAT_MAPS
+    from ..report.results import load_results
 
     if count == 0:
         return
@@ -78,6 +76,6 @@ def has_weights(run: Path) -> bool:
 
 def is_unseen_run(folder: Path) -> bool:
     """Whether this is the folder of one run, with its network, for which no heat maps have been made."""
-    from ..report.pictures import explained
+    from ..report.explain_page import find_heat_maps
 
-    return (folder / "record.json").is_file() and has_weights(folder) and not explained(folder)
+    return (folder / "record.json").is_file() and has_weights(folder) and not find_heat_maps(folder)

@@ -17,7 +17,7 @@ from ..data.images import read_image
 from ..data.splits import info_in_use
 from ..data.transforms import create_transforms
 from ..inference.predict import load_run
-from ..report.explain_page import Explanation, write_explanations
+from ..report.explain_page import ExplainedImage, Explanation, write_explanations
 from ..train import Trained
 from .graph import channel_graphs
 from .maps import class_maps, mean_maps
@@ -75,7 +75,7 @@ def explain_runs(
             label: explain_image(trained, picture, target=target, method=method, n_pairs=n_pairs)
             for label, trained in runs.items()
         }
-        explained.append((str(source), _displayed(runs, picture), seen))
+        explained.append(ExplainedImage(str(source), _title(source), _displayed(runs, picture), seen))
     return write_explanations(explained, Path(out), graphs=graphs)
 
 
@@ -123,6 +123,12 @@ def _picture(config: DataConfig, source: str | Path) -> Tensor:
     if not number.isdecimal() or int(number) >= len(part):
         raise ValueError(f"explain: expected {_TEST}0 … {_TEST}{len(part) - 1} for a test image, got {str(source)!r}.")
     return part.source[int(part.indices[int(number)])]
+
+
+def _title(source: str | Path) -> str:
+    """Return how pages call an image."""
+    number = str(source).removeprefix(_TEST)
+    return Path(source).name if number == str(source) else f"test image {number}"
 
 
 def _network_input(trained: Trained, picture: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
-"""⑨ Reports: tables, pictures and a page, made from records alone. Nothing here imports torch."""
+"""⑨ Reports: tables, figures and pages, from records alone, without importing torch."""
 
-from .page import write_report
+from .report_page import write_report
 from .tables import Table, result_table
 
 __all__ = ["Table", "result_table", "write_report"]

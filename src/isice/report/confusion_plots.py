@@ -1,4 +1,4 @@
-"""The confusion matrices of trained networks, from the evaluations beside their records."""
+"""Confusion matrices of trained networks, from their evaluations on the test data."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from ..records import evaluation_on_test
-from .tables import Results
+from .results import Results
 
-MOST = 6
+MAX_MATRICES = 6
 
 
 def confusion_figure(results: Results) -> Figure | None:
-    """A matrix per configuration, rows in percent of the true class; None if nothing was evaluated."""
+    """Draw a matrix per configuration, in percent of the true class; None without evaluations."""
     found = [
         (group.label, evaluation)
         for group in results.groups
         if (evaluation := next(filter(None, map(evaluation_on_test, group.finished)), None)) is not None
-    ][:MOST]
+    ][:MAX_MATRICES]
     if not found:
         return None
     columns = 2 if len(found) in (2, 4) else min(len(found), 3)
@@ -39,7 +39,7 @@ def confusion_figure(results: Results) -> Figure | None:
 
 
 def _draw(axes: Axes, percent: np.ndarray, classes: list[str]) -> None:
-    # From the paper's colour, whichever that is, to blue: empty cells are no glare on a dark page.
+    # Start at the background colour, so that empty cells are dark on a dark page.
     shades = LinearSegmentedColormap.from_list("confusion", [mpl.rcParams["axes.facecolor"], "#0072b2"])
     axes.imshow(percent, cmap=shades, vmin=0, vmax=100, interpolation="nearest", aspect="equal")
     axes.grid(visible=False)
@@ -56,19 +56,19 @@ def _draw(axes: Axes, percent: np.ndarray, classes: list[str]) -> None:
 
 
 def confusion_caption(results: Results) -> str:
-    """What the picture shows, and which classes are taken for each other most often."""
-    text = "Confusion on the test part, in percent of the true class"
+    """Describe :func:`confusion_figure`, with the most frequent mistakes of the first configuration."""
+    text = "Confusion on the test data, in percent of the true class"
     for group in results.groups:
         for evaluation in filter(None, map(evaluation_on_test, group.finished)):
             pairs = confused_pairs(evaluation, 3)
             if pairs:
-                worst = ", ".join(f"{true} taken for {predicted} ({count})" for true, predicted, count in pairs)
+                worst = ", ".join(f"{true} predicted as {predicted} ({count})" for true, predicted, count in pairs)
                 return f"{text}. Most frequent mistakes of {group.label}: {worst}."
     return f"{text}."
 
 
 def confusion_matrix(evaluation: dict[str, Any]) -> np.ndarray:
-    """The counts (K, K) of an evaluation: rows are true classes, columns predicted ones.
+    """Return the counts (K, K) of an evaluation: rows are true classes, columns predicted ones.
 
     Example:
         >>> confusion_matrix({"classes": ["a", "b"], "confusion": [[0, 0, 3], [1, 0, 1]]}).tolist()
@@ -82,7 +82,7 @@ def confusion_matrix(evaluation: dict[str, Any]) -> np.ndarray:
 
 
 def confused_pairs(evaluation: dict[str, Any], most: int = 8) -> list[tuple[str, str, int]]:
-    """The most frequent mistakes: true class, predicted class, count."""
+    """Return the most frequent mistakes: true class, predicted class, count."""
     wrong = sorted((cell for cell in evaluation["confusion"] if cell[0] != cell[1]), key=lambda cell: -cell[2])
     classes = evaluation["classes"]
     return [(classes[true], classes[predicted], count) for true, predicted, count in wrong[:most]]

@@ -1,40 +1,50 @@
-"""The page of ``isice explain``: the maps and graphs of some images for some heads, self-contained."""
+"""The page of ``isice explain``: heat maps, class maps and channel graphs of images for several networks."""
 
-import base64
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from .explain_plots import CAPTION, TILE, MapRow, channel_graph_figure, maps_figure
-from .fitting import fitted
-from .plots import THEMES, style
+from .channel_graph_plots import channel_graph_figure
+from .heat_map_plots import CAPTION_SIZE, TILE_POINTS, MapRow, maps_figure
+from .pages import Picture, render
+from .text_wrap import wrap_text
+from .theme import save_themed
 
-_PAGE = "explain.html"
+# Folder of the heat maps that are drawn for a report.
+HEAT_MAPS = "heat_maps"
+_PAGE, _CAPTIONS = "explain.html", "captions.json"
+_MAPS_CAPTION = (
+    "Top: the mean of the last feature maps, as in the appendix of the paper; it does not depend on a class. "
+    "Bottom: contributions to the score of the class, by its gradient; red is for the class, blue against it. "
+    "Every map has its own scale."
+)
+_GRAPH_CAPTION = (
+    "{label}: the pairs among its {channels} channels with the strongest partial correlations in this image (blue "
+    "edges positive, orange negative), and where these channels are active, relative to the maximum of each channel. "
+    "For a head that computes no inverse covariance, the one of seven Newton–Schulz steps is shown."
+)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What one network makes of one picture.
+    """The explanation of one image by one network.
 
     Attributes:
         target: The class whose map is shown.
-        probability: What the network gives that class.
-        predicted: The class it predicts.
+        probability: Its predicted probability.
+        predicted: The predicted class.
         heat: Mean of the last feature maps (H, W).
-        class_map: Where the class gets its score from (H, W).
+        class_map: Contributions to the score of the class (H, W).
         partial_correlation: Partial correlations of the channels (C, C).
         pairs: The strongest pairs (P, 2).
         strengths: Their partial correlations (P,).
-        activations: Where their channels fire (P, 2, H, W).
+        activations: Activation maps of their channels (P, 2, H, W).
     """
 
     target: str
@@ -48,101 +58,117 @@ class Explanation:
     activations: np.ndarray
 
 
-def write_explanations(
-    images: Sequence[tuple[str, np.ndarray, Mapping[str, Explanation]]], folder: Path, *, graphs: bool = True
-) -> dict[str, Path]:
-    """Draws everything into ``folder`` and writes ``explain.html``, in place of what an earlier call left there.
+@dataclass(frozen=True)
+class ExplainedImage:
+    """An image and its explanations.
+
+    Attributes:
+        name: Name of the image, used in file names.
+        title: Name of the image, used in headings and captions.
+        picture: Pixels (H, W, 3) in [0, 1].
+        explanations: Label of the network → its explanation.
+    """
+
+    name: str
+    title: str
+    picture: np.ndarray
+    explanations: Mapping[str, Explanation]
+
+
+def write_explanations(images: Sequence[ExplainedImage], folder: Path, *, graphs: bool = True) -> dict[str, Path]:
+    """Draw all figures into ``folder`` and write ``explain.html``, replacing those of an earlier call.
+
+    ``captions.json`` keeps the captions of the heat maps, for the report of the folder's runs.
 
     Args:
-        images: For each image its name, its pixels (H, W, 3) and what each network makes of it, by label.
+        images: The images.
         folder: Where to write.
-        graphs: Whether to draw graphs of channels too.
+        graphs: Whether to draw channel graphs.
 
     Returns:
-        The paths written: ``"html"``, and the pictures by their file names.
+        The paths written: ``"html"``, and the figures by their file names.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _remove_earlier(folder)
-    paths: dict[str, Path] = {}
-    sections = []
-    for number, (name, picture, seen) in enumerate(images):
-        stem = f"{number + 1:02d}-{_file_name(name)}"
-        shown = [_draw(folder, f"{stem}-maps", partial(_maps, picture, seen), MAPS_CAPTION)]
-        for label, found in seen.items() if graphs else ():
-            caption = _GRAPH_CAPTION.format(label=label, channels=len(found.partial_correlation))
-            draw = partial(channel_graph_figure, picture, found.pairs, found.strengths, found.activations, title=label)
-            shown.append(_draw(folder, f"{stem}-graph-{_file_name(label)}", draw, caption))
-        sections.append({"name": Path(name).name, "pictures": shown})
-        paths |= {entry["file"]: folder / entry["file"] for entry in shown}
-    labels = list(images[0][2])
+    sections = {f"{number:02d}-{_slug(image.name)}": image for number, image in enumerate(images, start=1)}
+    pictures = {stem: _draw_section(image, folder, stem, graphs) for stem, image in sections.items()}
+    maps = {own[0].path.name: f"Heat maps of {sections[stem].title}. {_MAPS_CAPTION}" for stem, own in pictures.items()}
+    (folder / _CAPTIONS).write_text(json.dumps(maps, indent=1, ensure_ascii=False), encoding="utf-8")
+    labels = list(images[0].explanations)
     page = folder / _PAGE
-    template = Environment(
-        loader=PackageLoader("isice.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    ).get_template("explain.html.jinja")
     page.write_text(
-        template.render(title=f"What {_listed(labels)} look{'' if len(labels) > 1 else 's'} at", sections=sections),
+        render(
+            "explain.html.jinja",
+            title=f"What {_listed(labels)} look{'' if len(labels) > 1 else 's'} at",
+            sections=[(sections[stem].title, own) for stem, own in pictures.items()],
+        ),
         encoding="utf-8",
     )
-    return {"html": page, **paths}
-
-
-MAPS_CAPTION = (
-    "Top: the mean of the last feature maps, which is what the appendix of the paper shows; no class is involved. "
-    "Bottom: where the score of the class comes from, by its gradient; red speaks for the class, blue against it. "
-    "Every map has its own scale."
-)
-_GRAPH_CAPTION = (
-    "{label}: the pairs among its {channels} channels with the strongest partial correlations in this image (blue "
-    "edges positive, orange negative), and where they fire, each channel as a part of its own maximum. A head without "
-    "an inverse covariance of its own is shown with that of seven Newton–Schulz steps."
-)
-
-
-def _remove_earlier(folder: Path) -> None:
-    """Removes what an earlier call wrote, so that no picture outlives its page; nothing else."""
-    for path in [folder / _PAGE, *folder.glob("[0-9][0-9]-*-maps*.png"), *folder.glob("[0-9][0-9]-*-graph-*.png")]:
-        path.unlink(missing_ok=True)
+    return {"html": page} | {picture.path.name: picture.path for own in pictures.values() for picture in own}
 
 
 def is_explained(folder: Path) -> bool:
-    """Whether a folder has a page of :func:`write_explanations`."""
+    """Return whether a folder has a page of :func:`write_explanations`."""
     return (folder / _PAGE).is_file()
 
 
-def _maps(picture: np.ndarray, seen: Mapping[str, Explanation]) -> Figure:
-    captions = [_caption(found) for found in seen.values()]
+def find_heat_maps(folder: Path) -> list[Picture]:
+    """Return the heat maps in the sub-folders ``explain`` and ``heat_maps`` of a folder of runs."""
+    found = []
+    for own in (folder / "explain", folder / HEAT_MAPS):
+        captions = json.loads((own / _CAPTIONS).read_text(encoding="utf-8")) if (own / _CAPTIONS).is_file() else {}
+        # Folders of version 0.1.0 have no captions.json.
+        paths = sorted(own.glob("*-maps.png"))
+        found += [Picture("heat maps", path, captions.get(path.name, _MAPS_CAPTION)) for path in paths]
+    return found
+
+
+def _remove_earlier(folder: Path) -> None:
+    names = (_PAGE, _CAPTIONS, "[0-9][0-9]-*-maps*.png", "[0-9][0-9]-*-graph-*.png")
+    for path in [path for name in names for path in folder.glob(name)]:
+        path.unlink()
+
+
+def _draw_section(image: ExplainedImage, folder: Path, stem: str, graphs: bool) -> list[Picture]:
+    """Draw the heat maps of an image, then a channel graph for each network."""
+    pictures = [_draw(folder / f"{stem}-maps.png", partial(explained_maps_figure, image), _MAPS_CAPTION)]
+    for label, found in image.explanations.items() if graphs else ():
+        caption = _GRAPH_CAPTION.format(label=label, channels=len(found.partial_correlation))
+        draw = partial(
+            channel_graph_figure, image.picture, found.pairs, found.strengths, found.activations, title=label
+        )
+        pictures.append(_draw(folder / f"{stem}-graph-{_slug(label)}.png", draw, caption))
+    return pictures
+
+
+def _draw(path: Path, draw: Callable[[], Figure], caption: str) -> Picture:
+    save_themed(draw, path)
+    return Picture(path.stem, path, caption)
+
+
+def explained_maps_figure(image: ExplainedImage) -> Figure:
+    """Draw the heat maps of all networks in one row and their class maps below."""
+    seen = list(image.explanations.values())
     rows = [
-        MapRow(picture, [found.heat for found in seen.values()], "heat", name="feature maps"),
-        MapRow(picture, [found.class_map for found in seen.values()], "class", captions, name="class maps"),
+        MapRow(image.picture, [found.heat for found in seen], "heat", name="feature maps"),
+        MapRow(image.picture, [found.class_map for found in seen], "class", [_label(f) for f in seen], "class maps"),
     ]
-    return maps_figure(rows, list(seen))
+    return maps_figure(rows, list(image.explanations))
 
 
-def _caption(found: Explanation) -> str:
-    """The class and its probability, on a line of its own below a name that needs the whole width of a tile."""
+def _label(found: Explanation) -> str:
+    """Return the class and its probability, which goes to its own line below a long name."""
     probability = f"{100 * found.probability:.0f} %"
-    lines = fitted(f"{found.target}: {probability}", TILE, size=CAPTION)
+    lines = wrap_text(f"{found.target}: {probability}", TILE_POINTS, size=CAPTION_SIZE)
     if len(lines) > 1:
-        lines = [*fitted(found.target, TILE, size=CAPTION), probability]
+        lines = [*wrap_text(found.target, TILE_POINTS, size=CAPTION_SIZE), probability]
     if found.target != found.predicted:
-        lines += fitted(f"(predicted: {found.predicted})", TILE, size=CAPTION, lines=3)
+        lines += wrap_text(f"(predicted: {found.predicted})", TILE_POINTS, size=CAPTION_SIZE, lines=3)
     return "\n".join(lines)
 
 
-def _draw(folder: Path, stem: str, draw: Callable[[], Figure], caption: str) -> dict[str, str]:
-    """Draws one picture for light and for dark pages; returns what the page needs of it."""
-    entry = {"name": stem, "file": f"{stem}.png", "caption": caption}
-    for theme in THEMES:
-        path = folder / f"{stem}{'' if theme == 'light' else '-dark'}.png"
-        look: Any = style(theme)
-        with mpl.rc_context(look):
-            FigureCanvasAgg(draw()).print_png(path)
-        entry[theme] = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
-    return entry
-
-
-def _file_name(name: str) -> str:
-    """The name without folders, suffix and characters that are awkward in file names."""
+def _slug(name: str) -> str:
+    """Return a name without folders, suffix and characters that are awkward in file names."""
     return re.sub(r"[^\w-]+", "-", Path(name).stem).strip("-")
 
 

@@ -1,4 +1,4 @@
-"""Pictures of sparse precision matrices: the graph, the path over λ, the selection curve. Plain arrays in, axes out."""
+"""Sparse precision matrices: the graph, the path over λ and the selection curve, from plain arrays."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,15 +20,15 @@ def plot_graph(
     ax: Axes | None = None,
     title: str = "",
 ) -> Axes:
-    """Draws variables on a circle and an edge for each partial correlation that is not zero.
+    """Plot variables on a circle, with an edge for each nonzero partial correlation.
 
-    Neighbours on the circle are variables that are strongly connected; blue edges are positive, orange ones negative,
-    and the width is the strength.
+    Positive edges are blue, negative ones orange; the width shows the strength. Strongly connected variables are
+    neighbours.
 
     Args:
         partial_correlation: Matrix (D, D), zero where there is no edge.
         labels: Names of the variables.
-        order: The variables in their order on the circle; by default one that brings neighbours together.
+        order: Order of the variables on the circle; by default, connected variables are neighbours.
         ax: Axes to draw on; new ones by default.
         title: Title of the axes.
     """
@@ -72,7 +72,7 @@ def plot_graph(
 
 
 def _circle_order(matrix: np.ndarray) -> np.ndarray:
-    """Starts anywhere and always goes on to the unvisited variable most strongly tied to the last few."""
+    """Order variables greedily: next is the one most strongly connected to the last few."""
     strength = np.abs(matrix) * ~np.eye(len(matrix), dtype=bool)
     order = [int(strength.sum(axis=0).argmax())]
     recent = strength[order[0]].copy()
@@ -86,12 +86,12 @@ def _circle_order(matrix: np.ndarray) -> np.ndarray:
 def plot_path(
     sparsities: ArrayLike, partial_correlations: ArrayLike, *, chosen: float | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draws every partial correlation against λ, and marks the λ chosen.
+    """Plot every partial correlation against λ, and mark the selected λ.
 
     Args:
         sparsities: λ values (L,).
         partial_correlations: Matrices (L, D, D).
-        chosen: λ to mark.
+        chosen: The selected λ.
         ax: Axes to draw on; new ones by default.
     """
     grid, matrices = np.asarray(sparsities, dtype=float), np.asarray(partial_correlations, dtype=float)
@@ -110,7 +110,7 @@ def plot_path(
 
 
 def plot_selection(model: Any, *, ax: Axes | None = None) -> Axes:
-    """Draws the selection curve of a fitted :class:`isice.estimator.SparsePrecisionCV` and marks the λ chosen."""
+    """Plot the selection curve of a fitted :class:`isice.estimator.SparsePrecisionCV`, and mark the selected λ."""
     if not hasattr(model, "selection_curve_"):
         raise ValueError(f"plot_selection: expected a fitted SparsePrecisionCV, got {model!r}; call fit() first.")
     ax = ax or plt.figure(figsize=(6, 4)).add_subplot()

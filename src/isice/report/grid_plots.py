@@ -1,6 +1,6 @@
-"""Pictures of a grid of results: lines over an axis of numbers, bars over an axis of names; the paper's beside ours."""
+"""Results over an axis of an experiment: lines over numbers, bars over names, the paper's numbers beside ours."""
 
-from typing import Any
+import math
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -8,28 +8,29 @@ from matplotlib.ticker import NullFormatter, NullLocator
 
 from ..experiments.manifest import Manifest
 from ..experiments.published_numbers import METRIC, Metric, value_of
-from .comparison import Finder, Place, paper_number
-from .plots import colour_of
-from .tables import Results
+from .comparison import paper_number
+from .measured_numbers import MeasuredNumbers, Place
+from .results import Results
+from .theme import colour_of
 
 
 def grid_figure(results: Results) -> Figure | None:
-    """The picture that the experiment asks for in its table ``[plot]``; None without results."""
+    """Draw the figure that the experiment's table ``[plot]`` describes; None without results."""
     manifest = results.manifest
     if manifest is None or not manifest.plot or manifest.plot["x"] not in manifest.axes:
         return None
-    finder = Finder(manifest, results.records)
+    measured = MeasuredNumbers(manifest, results.records)
     x, metric = manifest.plot["x"], _metric(manifest)
     panels = _values(manifest, manifest.plot.get("panels"))
     places: list[Place] = [{manifest.plot["panels"]: panel} for panel in panels] if panels else [{}]
-    if not any(finder.ours(place, metric) for place in _all_places(manifest, places)):
+    if not any(measured.find(cell.at, metric) for cell in manifest.cells):
         return None
     numeric = [value for value in _values(manifest, x) if _is_number(value)]
     if not numeric:
-        return _bars(manifest, finder, metric, x)
+        return _bars(measured, metric)
     figure = Figure(figsize=(4.6 * len(places) + 0.8, 3.9), dpi=160)
     for axes, place in zip(figure.subplots(1, len(places), squeeze=False, sharey=True)[0], places, strict=True):
-        _lines(axes, manifest, finder, metric, place, numeric)
+        _lines(axes, measured, metric, place, numeric)
         axes.set_title(" ".join(f"{axis} {manifest.axes[axis][value]}" for axis, value in place.items()))
     figure.axes[0].set_ylabel(metric.label)
     handles, labels = figure.axes[0].get_legend_handles_labels()
@@ -39,7 +40,7 @@ def grid_figure(results: Results) -> Figure | None:
 
 
 def grid_caption(results: Results) -> str:
-    """What the picture shows."""
+    """Describe :func:`grid_figure`."""
     manifest = results.manifest
     if manifest is None or not manifest.plot:
         return ""
@@ -47,14 +48,14 @@ def grid_caption(results: Results) -> str:
     return f"{_metric(manifest).label}, ours: mean over runs, bars ± one standard deviation.{paper}"
 
 
-def _lines(axes: Axes, manifest: Manifest, finder: Finder, metric: Metric, place: Place, xs: list[str]) -> None:
-    plot: dict[str, Any] = manifest.plot
+def _lines(axes: Axes, measured: MeasuredNumbers, metric: Metric, place: Place, xs: list[str]) -> None:
+    manifest, plot = measured.manifest, measured.manifest.plot
     for index, line in enumerate(_values(manifest, plot.get("lines")) or [""]):
         at = place | ({plot["lines"]: line} if line else {})
         label, colour = (manifest.axes[plot["lines"]][line] if line else "ours"), colour_of(index)
-        found = [(float(x), ours) for x in xs if (ours := finder.ours(at | {plot["x"]: x}, metric)) is not None]
+        found = [(float(x), ours) for x in xs if (ours := measured.find(at | {plot["x"]: x}, metric)) is not None]
         if found:
-            spread = [0.0 if ours.std != ours.std else ours.std for _, ours in found]
+            spread = [0.0 if math.isnan(ours.std) else ours.std for _, ours in found]
             axes.errorbar(
                 [x for x, _ in found], [ours.mean for _, ours in found], spread,
                 color=colour, label=label, marker="o", markersize=4, linewidth=1.8, capsize=3,
@@ -71,12 +72,13 @@ def _lines(axes: Axes, manifest: Manifest, finder: Finder, metric: Metric, place
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _bars(manifest: Manifest, finder: Finder, metric: Metric, x: str) -> Figure:
+def _bars(measured: MeasuredNumbers, metric: Metric) -> Figure:
+    manifest, x = measured.manifest, measured.manifest.plot["x"]
     names = _values(manifest, x)
     figure = Figure(figsize=(7.2, 0.9 + 0.45 * len(names)), dpi=160)
     axes = figure.subplots()
     for row, name in enumerate(names):
-        ours, paper = finder.ours({x: name}, metric), _paper(manifest, {x: name}, metric)
+        ours, paper = measured.find({x: name}, metric), _paper(manifest, {x: name}, metric)
         if ours is not None:
             axes.barh(row, ours.mean, color=colour_of(0), height=0.55, label="ours" if row == 0 else None)
             axes.annotate(
@@ -106,13 +108,9 @@ def _paper(manifest: Manifest, place: Place, metric: Metric) -> str | None:
 
 
 def _values(manifest: Manifest, axis: str | None) -> list[str]:
-    """The values of an axis that are runs, not aggregates of runs."""
+    """Return the values of an axis without aggregates."""
     computed = {aggregate.name for aggregate in manifest.aggregates if aggregate.axis == axis}
     return [value for value in manifest.axes.get(axis or "", {}) if value not in computed]
-
-
-def _all_places(manifest: Manifest, places: list[Place]) -> list[Place]:
-    return [cell.at for cell in manifest.cells if any(place.items() <= cell.at.items() for place in places)]
 
 
 def _is_number(text: str) -> bool:

@@ -5,20 +5,10 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from isice.report.explain_plots import (
-    BOTH,
-    FIRST,
-    SECOND,
-    MapRow,
-    channel_graph_figure,
-    class_overlay,
-    heat_overlay,
-    maps_figure,
-    pair_overlay,
-    plot_pattern,
-    plot_spectra,
-)
-from isice.report.plots import style
+from isice.report.channel_graph_plots import BOTH, FIRST, SECOND, channel_graph_figure, pair_overlay
+from isice.report.heat_map_plots import MapRow, class_overlay, heat_overlay, maps_figure
+from isice.report.matrix_plots import plot_pattern, plot_spectra
+from isice.report.theme import style
 
 GREY = np.full((4, 4), 0.5)
 

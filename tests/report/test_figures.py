@@ -11,7 +11,7 @@ from isice.experiments.loader import load_experiment
 from isice.experiments.manifest import describe
 from isice.report.confusion_plots import confused_pairs, confusion_caption, confusion_figure
 from isice.report.grid_plots import grid_caption, grid_figure
-from isice.report.tables import load_results
+from isice.report.results import load_results
 
 
 def write(folder, cell, kind, **numbers):
@@ -87,4 +87,4 @@ def test_confusion_in_percent_of_the_true_class(tmp_path, write_run):
     assert mpl.colors.to_hex(axes.images[0].get_cmap()(0.0)) == "#000000"
     assert {text.get_text() for text in axes.texts} == {"25", "75", "100"}
     assert confused_pairs(evaluation) == [("cat", "dog", 3)]
-    assert "cat taken for dog (3)" in confusion_caption(results)
+    assert "cat predicted as dog (3)" in confusion_caption(results)

@@ -1,0 +1,87 @@
+"""The graph of the strongest partial correlations between channels, and where these channels are active."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from .graph_plots import plot_graph
+from .heat_map_plots import draw_tile, to_grey
+
+# Colours of the first channel of a pair, the second, and both; they differ in brightness too.
+FIRST, SECOND, BOTH = "#56b4e9", "#f0e442", "#d55e00"
+
+
+def channel_graph_figure(
+    picture: np.ndarray,
+    pairs: np.ndarray,
+    strengths: np.ndarray,
+    activations: np.ndarray,
+    *,
+    title: str = "",
+    columns: int = 3,
+    dpi: int = 120,
+) -> Figure:
+    """Draw the strongest pairs of channels as a graph, and the activations of each pair over the image.
+
+    Args:
+        picture: Pixels (H, W, 3) or (H, W), in [0, 1].
+        pairs: Channel numbers (P, 2).
+        strengths: Partial correlations (P,).
+        activations: Maps (P, 2, H, W) in [0, 1].
+        title: Title of the graph.
+        columns: Pairs side by side.
+        dpi: Dots per inch.
+    """
+    lines = -(-max(len(pairs), 1) // columns)
+    figure = Figure(figsize=(3.6 + 1.75 * columns, max(3.7, 2.05 * lines + 0.5)), dpi=dpi)
+    panels: Any = figure.subfigures(1, 2, width_ratios=[3.6, 1.75 * columns])
+    left, right = panels
+    _draw_graph(left.subplots(), pairs, strengths, title or "strongest partial correlations")
+    for index, tile in enumerate(right.subplots(lines, columns, squeeze=False).ravel()):
+        if index >= len(pairs):
+            tile.set_axis_off()
+            continue
+        draw_tile(tile, pair_overlay(picture, activations[index]))
+        first, second = pairs[index]
+        value = f"{strengths[index]:+.2f}".replace("-", "−")
+        tile.set_title(f"{first} – {second}:  {value}", loc="center", fontsize=9.5, weight="normal")
+    names = {FIRST: "first channel", SECOND: "second channel", BOTH: "both"}
+    handles = [Patch(color=colour, label=name) for colour, name in names.items()]
+    right.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8.5)
+    return figure
+
+
+def _draw_graph(ax: Axes, pairs: np.ndarray, strengths: np.ndarray, title: str) -> None:
+    nodes = sorted({int(channel) for channel in np.ravel(pairs)})
+    matrix = np.zeros((len(nodes), len(nodes)))
+    for (first, second), strength in zip(np.asarray(pairs).tolist(), strengths, strict=True):
+        i, j = nodes.index(first), nodes.index(second)
+        matrix[i, j] = matrix[j, i] = strength
+    if nodes:
+        plot_graph(matrix, [str(node) for node in nodes], ax=ax)
+        ax.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3))
+        for text in ax.texts:  # upright: rotated digits such as 6 and 9 are ambiguous
+            text.set(rotation=0, ha="center", va="center", position=1.1 * np.asarray(text.get_position()))
+    ax.set_axis_off()
+    ax.set_title(title, loc="center")
+
+
+def pair_overlay(picture: np.ndarray, activations: np.ndarray) -> np.ndarray:
+    """Lay two channels (2, H, W) over a grey image in two colours, with a third where both are active: (H, W, 3).
+
+    Example:
+        >>> pair_overlay(np.zeros((4, 4)), np.ones((2, 4, 4))).shape
+        (4, 4, 3)
+    """
+    both = activations.min(axis=0)
+    parts = np.stack([activations[0] - both, activations[1] - both, both], axis=-1)
+    total = parts.sum(axis=-1, keepdims=True)
+    colours = parts @ np.array([to_rgb(colour) for colour in (FIRST, SECOND, BOTH)])
+    colours = np.divide(colours, total, out=np.zeros_like(colours), where=total > 0)
+    cover = 0.9 * activations.max(axis=0)[..., None]
+    mixed: np.ndarray = (1 - cover) * (0.1 + 0.6 * to_grey(picture)) + cover * colours
+    return mixed

@@ -1,0 +1,34 @@
+"""All figures of a report, drawn from its results."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from .confusion_plots import confusion_caption, confusion_figure
+from .descriptor_plots import descriptors_caption, descriptors_figure
+from .grid_plots import grid_caption, grid_figure
+from .pages import Picture
+from .results import Results
+from .theme import save_themed
+from .training_plots import accuracy_caption, accuracy_figure, curves_caption, curves_figure
+
+_FIGURES: dict[str, tuple[Callable[[Results], Figure | None], Callable[[Results], str]]] = {
+    "grid": (grid_figure, grid_caption),
+    "accuracy": (accuracy_figure, accuracy_caption),
+    "curves": (curves_figure, curves_caption),
+    "confusion": (confusion_figure, confusion_caption),
+    "descriptors": (descriptors_figure, descriptors_caption),
+}
+
+
+def draw_figures(results: Results, folder: Path) -> list[Picture]:
+    """Draw every figure for which there are data into ``folder``, as ``name.png`` and ``name-dark.png``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for name, (draw, caption) in _FIGURES.items():
+        path = folder / f"{name}.png"
+        if save_themed(partial(draw, results), path):
+            found.append(Picture(name, path, caption(results)))
+    return found

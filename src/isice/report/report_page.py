@@ -1,0 +1,152 @@
+"""The report of a folder of runs: ``report.md``, ``report.tex`` and a self-contained ``report.html``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..experiments.axes import flatten
+from ..experiments.manifest import Manifest
+from .comparison import Comparison, Limits, compare
+from .explain_page import find_heat_maps
+from .figures import draw_figures
+from .pages import Picture, render
+from .results import Results, load_results
+from .tables import Table, result_table
+
+
+@dataclass(frozen=True)
+class Report:
+    """The text of a report, before formatting.
+
+    Attributes:
+        title: Title of the experiment.
+        description: Its description.
+        remarks: Settings that were changed, and what can be done next.
+        comparisons: Tables of published numbers or of measurements.
+        table: Table of training runs.
+        failures: Label and message of every failed run.
+        facts: Shared settings and the environment of the runs, by heading.
+    """
+
+    title: str
+    description: str
+    remarks: list[str]
+    comparisons: list[Comparison]
+    table: Table | None
+    failures: list[tuple[str, str]]
+    facts: dict[str, dict[str, Any]]
+
+
+def write_report(folder: str | Path, manifest: Manifest | None = None, limits: Limits | None = None) -> dict[str, Path]:
+    """Write ``report.md``, ``report.tex``, ``report.html`` and the figures into ``folder``, from records alone.
+
+    Args:
+        folder: A folder of runs, or of one run.
+        manifest: The experiment; by default the one in the folder's ``experiment.json``.
+        limits: Axis → values to which the tables are limited.
+
+    Returns:
+        The paths, by ``"markdown"``, ``"latex"`` and ``"html"``.
+    """
+    folder = Path(folder)
+    results = load_results(folder, manifest)
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = [*draw_figures(results, folder / "figures"), *find_heat_maps(folder)]
+    report = build_report(results, limits)
+    texts = {
+        "markdown": ("report.md", _markdown(report, pictures, folder)),
+        "latex": ("report.tex", _latex(report)),
+        "html": ("report.html", render("report.html.jinja", report=report, title=report.title, pictures=pictures)),
+    }
+    for name, text in texts.values():
+        (folder / name).write_text(text, encoding="utf-8")
+    return {kind: folder / name for kind, (name, _) in texts.items()}
+
+
+def build_report(results: Results, limits: Limits | None = None) -> Report:
+    """Collect the text of a report."""
+    facts = {"Settings": _shared_settings(results), "Environment": _environment(results)}
+    return Report(
+        title=results.title,
+        description=results.description,
+        remarks=_remarks(results),
+        comparisons=_comparisons(results, limits),
+        table=_run_table(results),
+        failures=[
+            (f"{group.label} (seed {record['seed']})", record["error"])
+            for group in results.groups
+            for record in group.records
+            if record["status"] == "failed"
+        ],
+        facts={title: entries for title, entries in facts.items() if entries},
+    )
+
+
+def _comparisons(results: Results, limits: Limits | None) -> list[Comparison]:
+    """Return no tables for training runs without published numbers: the table of runs has them all."""
+    manifest = results.manifest
+    if manifest is None or (manifest.printed is None and manifest.kind == "train"):
+        return []
+    return compare(manifest, results.records, limits)
+
+
+def _run_table(results: Results) -> Table | None:
+    kinds = {record.get("kind", "train") for record in results.records}
+    if results.manifest is not None:
+        kinds.add(results.manifest.kind)
+    table = result_table(results) if kinds <= {"train"} else None
+    return table if table is not None and table.rows else None
+
+
+def _environment(results: Results) -> dict[str, str]:
+    """Return what the runs were computed with; different values are listed."""
+    rows: dict[str, list[str]] = {}
+    for record in results.records:
+        facts = {"commit": record["commit"], **record["hardware"], **record["versions"]}
+        facts["runs started"] = record["started"][:10]
+        for name, value in facts.items():
+            if value is not None and str(value) not in rows.setdefault(name, []):
+                rows[name].append(str(value))
+    return {name: ", ".join(values) for name, values in rows.items() if values}
+
+
+def _shared_settings(results: Results) -> dict[str, Any]:
+    configs = [flatten(record["config"]) for record in results.records]
+    if not configs:
+        return {}
+    shared = {key: value for key, value in configs[0].items() if all(config.get(key) == value for config in configs)}
+    return {key: "none" if value is None else value for key, value in shared.items()}
+
+
+def _remarks(results: Results) -> list[str]:
+    manifest = results.manifest
+    if manifest is None:
+        listed = ", ".join(results.apart)
+        return [f"Experiments in this folder have their own reports: {listed}."] if listed else []
+    changed = [f"Settings changed from the file: {', '.join(manifest.changed)}."] if manifest.changed else []
+    return changed + ([manifest.after] if manifest.after else [])
+
+
+def _markdown(report: Report, pictures: list[Picture], folder: Path) -> str:
+    parts = [f"# {report.title}\n"]
+    parts += [f"{report.description}\n"] if report.description else []
+    parts += [f"{remark}\n" for remark in report.remarks]
+    for comparison in report.comparisons:
+        parts.append(f"## {comparison.title}\n\n{comparison.to_table().to_markdown()}")
+        parts += [f"{note}\n" for note in comparison.notes]
+    parts += [report.table.to_markdown()] if report.table is not None else []
+    parts += [f"**Failed:** {label}: `{message}`\n" for label, message in report.failures]
+    for picture in pictures:
+        parts.append(f"![{picture.name}]({picture.path.relative_to(folder).as_posix()})\n\n*{picture.caption}*\n")
+    for title, facts in report.facts.items():
+        parts.append(f"## {title}\n\n" + "".join(f"- {name}: {value}\n" for name, value in facts.items()))
+    return "\n".join(parts)
+
+
+def _latex(report: Report) -> str:
+    parts = []
+    for comparison in report.comparisons:
+        caption = " ".join([f"{report.title}. {comparison.title}.", *comparison.notes])
+        parts.append(comparison.to_table().to_latex(caption))
+    parts += [report.table.to_latex(report.title)] if report.table is not None else []
+    return "\n".join(parts)

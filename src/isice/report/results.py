@@ -1,0 +1,134 @@
+"""The runs of a report: records grouped by configuration."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..experiments.axes import flatten
+from ..experiments.job_configs import family_of_record
+from ..experiments.manifest import FILE as EXPERIMENT_FILE
+from ..experiments.manifest import Manifest, read_manifest
+from ..records import Record, find_records
+
+# Settings that never name a group: seeds are averaged over, the others do not change the result.
+_NOT_AXES = ("seed", "device", "threads", "data.root", "data.workers")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The records of one configuration over its seeds; ``expected`` is their intended number."""
+
+    labels: tuple[str, ...]
+    records: list[Record]
+    expected: int
+
+    @property
+    def label(self) -> str:
+        """The name of the configuration."""
+        return " ".join(self.labels)
+
+    @property
+    def finished(self) -> list[Record]:
+        """The records with a result."""
+        return [record for record in self.records if record["status"] == "finished"]
+
+
+@dataclass(frozen=True)
+class Results:
+    """All runs of a report.
+
+    Attributes:
+        title: Title of the experiment, or the name of the folder.
+        description: Text of the experiment.
+        axes: What the labels of a group are values of.
+        groups: The configurations.
+        manifest: The experiment, if the runs belong to one.
+        apart: Folders of other experiments inside the folder; their runs are not part of the report.
+    """
+
+    title: str
+    description: str
+    axes: tuple[str, ...]
+    groups: list[Group]
+    manifest: Manifest | None = None
+    apart: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> list[Record]:
+        """All records, in the order of the groups."""
+        return [record for group in self.groups for record in group.records]
+
+
+def load_results(folder: str | Path, manifest: Manifest | None = None) -> Results:
+    """Read the records of a folder of runs, or of one run.
+
+    Args:
+        folder: The folder.
+        manifest: The experiment; by default the one in the folder's ``experiment.json``, if there is one.
+    """
+    folder = Path(folder)
+    manifest = manifest or (read_manifest(folder) if folder.is_dir() else None)
+    if manifest is None or not manifest.cells:
+        return _results_without_plan(folder, manifest)
+    return _planned_results(manifest, find_records(folder / manifest.pool))
+
+
+def _planned_results(manifest: Manifest, records: list[Record]) -> Results:
+    """Group by the experiment's cells. Runs of other configurations are left out, further seeds are included."""
+    by_family: dict[str | None, list[Record]] = {}
+    for record in records:
+        by_family.setdefault(family_of_record(record), []).append(record)
+    axes = [axis for axis, values in manifest.axes.items() if axis in manifest.cells[0].at and len(values) > 1]
+    families: dict[tuple[str, ...], dict[str, None]] = {}
+    expected: dict[tuple[str, ...], int] = {}
+    for cell in manifest.cells:
+        key = tuple(manifest.axes[axis][cell.at[axis]] for axis in axes) or (cell.label.rsplit(" seed ", 1)[0],)
+        families.setdefault(key, {})[cell.family] = None
+        expected[key] = expected.get(key, 0) + 1
+    groups = [
+        Group(key, [record for family in own for record in by_family.get(family, ())], expected[key])
+        for key, own in families.items()
+    ]
+    return Results(manifest.title, manifest.description, tuple(axes) or ("model.pooling",), groups, manifest)
+
+
+def _results_without_plan(folder: Path, manifest: Manifest | None) -> Results:
+    """Group by configuration, named by the settings that differ."""
+    records, apart = _own_records(folder)
+    configs = {record["hash"]: flatten(record["config"]) for record in records}
+    axes = _varying_settings(list(configs.values()))
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in records:
+        groups.setdefault(tuple(str(configs[record["hash"]].get(axis)) for axis in axes), []).append(record)
+    found = [Group(labels, members, len(members)) for labels, members in groups.items()]
+    return Results(folder.resolve().name, "", tuple(axes), found, manifest, apart)
+
+
+def _own_records(folder: Path) -> tuple[list[Record], tuple[str, ...]]:
+    """Return the records of a folder without those of experiments in it, and the folders of these experiments."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"report: expected a folder of runs, got {str(folder)!r}, which does not exist.")
+    records = find_records(folder)
+    if not records:
+        raise FileNotFoundError(f"report: expected record.json files under {str(folder)!r}, got none; run first.")
+    apart = sorted(path.parent for path in folder.rglob(EXPERIMENT_FILE) if path.parent != folder)
+    own = [record for record in records if not any(Path(record["folder"]).is_relative_to(other) for other in apart)]
+    if not own:
+        listed = ", ".join(str(path) for path in apart)
+        raise ValueError(
+            f"report: expected the runs of one experiment, got {str(folder)!r}, which holds {listed}; "
+            f"name one of them: isice report {apart[0]}."
+        )
+    kinds = sorted({record.get("kind", "train") for record in own})
+    if len(kinds) > 1:
+        raise ValueError(
+            f"report: expected runs of one kind in {str(folder)!r}, got {' and '.join(kinds)}; name a folder inside it."
+        )
+    return own, tuple(map(str, apart))
+
+
+def _varying_settings(configs: list[dict[str, Any]]) -> list[str]:
+    """Return the settings that differ between configurations; the pooling if none does."""
+    keys = dict.fromkeys(key for config in configs for key in config)
+    varying = [key for key in keys if len({str(config.get(key)) for config in configs}) > 1 and key not in _NOT_AXES]
+    return varying or ["model.pooling"]

@@ -1,0 +1,51 @@
+"""Text wrapping by rendered width, for labels below figures."""
+
+import re
+
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
+
+
+def wrap_text(text: str, width: float, *, size: float, weight: str = "normal", lines: int = 2) -> list[str]:
+    """Wrap a text to at most ``lines`` lines no wider than ``width``; "…" ends a text that does not fit.
+
+    Lines break after a space, an underscore, a hyphen or a comma if possible, else anywhere.
+
+    Args:
+        text: A name, such as that of a class.
+        width: Width in points.
+        size: Font size in points.
+        weight: Font weight.
+        lines: Maximum number of lines.
+
+    Example:
+        >>> wrap_text("200.Common_Yellowthroat", 80, size=8.5)
+        ['200.Common_', 'Yellowthroat']
+    """
+    font = FontProperties(size=size, weight=weight)
+    found: list[str] = []
+    rest = text.strip()
+    while rest and len(found) < lines - 1:
+        line = rest[: _line_end(rest, _fitting_characters(rest, width, font))]
+        found.append(line.strip())
+        rest = rest[len(line) :].strip()
+    if rest:
+        count = _fitting_characters(rest, width, font)
+        found.append(rest if count == len(rest) else rest[: _fitting_characters(rest, width, font, "…")] + "…")
+    return found
+
+
+def _fitting_characters(text: str, width: float, font: FontProperties, end: str = "") -> int:
+    """Count the leading characters that fit with ``end`` after them; at least one, so that wrapping terminates."""
+    count = len(text)
+    while count > 1 and TextPath((0, 0), text[:count] + end, prop=font).get_extents().width > width:
+        count -= 1
+    return count
+
+
+def _line_end(text: str, count: int) -> int:
+    """Return where to break a line that has room for ``count`` characters."""
+    if count == len(text):
+        return count
+    ends = [match.end() for match in re.finditer(r"[\s_\-,]", text[: count + 1])]
+    return max((end for end in ends if end <= count), default=count)

@@ -1,0 +1,78 @@
+"""The look of all figures: matplotlib settings and colours for light and dark pages, and saving in both."""
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+THEMES = {
+    "light": {"paper": "#ffffff", "ink": "#1f2328", "faint": "#d8dee4"},
+    "dark": {"paper": "#161b22", "ink": "#e6edf3", "faint": "#373e47"},
+}
+# The palette of Okabe and Ito, safe for colour-blind readers; without black, which vanishes on dark pages.
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#b5a800")
+
+
+def style(theme: str = "light") -> dict[str, Any]:
+    """Return the matplotlib settings of a theme, for ``matplotlib.rc_context``.
+
+    Example:
+        >>> style("dark")["figure.facecolor"]
+        '#161b22'
+    """
+    colours = THEMES[theme]
+    return {
+        **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), colours["paper"]),
+        **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), colours["ink"]),
+        **{"axes.edgecolor": colours["faint"], "grid.color": colours["faint"], "axes.grid": True},
+        **{"axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "grid.linewidth": 0.8},
+        **{"font.size": 10.5, "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left"},
+        **{"xtick.major.size": 0, "ytick.major.size": 0, "legend.frameon": False},
+        "figure.constrained_layout.use": True,
+    }
+
+
+def colour_of(index: int) -> str:
+    """Return the colour of the configuration at ``index``, the same in every figure."""
+    return _COLOURS[index % len(_COLOURS)]
+
+
+def dark_variant(path: Path) -> Path:
+    """Return the path of the dark version of a figure.
+
+    Example:
+        >>> dark_variant(Path("figures/accuracy.png")).name
+        'accuracy-dark.png'
+    """
+    return path.with_name(f"{path.stem}-dark{path.suffix}")
+
+
+def save_themed(draw: Callable[[], Figure | None], path: Path) -> bool:
+    """Draw a figure once per theme, to ``path`` and its dark variant.
+
+    Files of an earlier call are removed first.
+
+    Returns:
+        Whether there was anything to draw.
+    """
+    files = {"light": path, "dark": dark_variant(path)}
+    for file in files.values():
+        file.unlink(missing_ok=True)
+    for theme, file in files.items():
+        settings: Any = style(theme)
+        with mpl.rc_context(settings):
+            figure = draw()
+            if figure is None:
+                return False
+            canvas: Any = FigureCanvasAgg(figure)  # print_png has no annotations
+            canvas.print_png(file)
+    return True
+
+
+def data_uri(path: Path) -> str:
+    """Return a PNG file as a ``data:`` URI."""
+    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()

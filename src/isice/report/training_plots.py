@@ -1,0 +1,107 @@
+"""Accuracies and learning curves of training runs."""
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
+
+from ..metrics import mean_std, wilson_interval
+from .results import Group, Results
+from .theme import colour_of
+
+MAX_DOTS, MAX_CURVES = 40, 14
+
+
+def _trained(results: Results) -> list[tuple[int, Group]]:
+    """Return the configurations with a trained network, numbered."""
+    groups = [group for group in results.groups if any("accuracy" in record for record in group.finished)]
+    return list(enumerate(groups))
+
+
+def accuracy_figure(results: Results) -> Figure | None:
+    """Draw the accuracy of every configuration with its uncertainty; None without any, or with too many."""
+    groups = _trained(results)
+    if not groups or len(groups) > MAX_DOTS:
+        return None
+    figure = Figure(figsize=(7.2, 0.9 + 0.45 * len(groups)), dpi=160)
+    axes = figure.subplots()
+    for row, (index, group) in enumerate(groups):
+        mean, low, high = _interval(group)
+        axes.plot([low, high], [row, row], color=colour_of(index), linewidth=2.5, alpha=0.45, solid_capstyle="round")
+        axes.plot([mean], [row], "o", color=colour_of(index), markersize=8)
+        axes.annotate(f"{mean:.1f}", (mean, row), (0, 8), textcoords="offset points", ha="center", fontsize=9.5)
+    axes.set_yticks(range(len(groups)), [group.label for _, group in groups])
+    axes.set_ylim(len(groups) - 0.5, -0.7)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axes.set_xlabel("test accuracy (%)")
+    return figure
+
+
+def _interval(group: Group) -> tuple[float, float, float]:
+    """Return accuracy in percent, and ± one standard deviation over seeds or the sampling interval of a single run."""
+    values = [100 * record["accuracy"]["test"] for record in group.finished]
+    mean, std, n = mean_std(values)
+    if n > 1:
+        return mean, mean - std, mean + std
+    low, high = wilson_interval(mean / 100, group.finished[0]["images"]["test"])
+    return mean, 100 * low, 100 * high
+
+
+def accuracy_caption(results: Results) -> str:
+    """Describe :func:`accuracy_figure`."""
+    done = [record for _, group in _trained(results) for record in group.finished]
+    if not done:
+        return ""
+    counts = {record["images"]["test"] for record in done}
+    images = f"{counts.pop():,} test images" if len(counts) == 1 else "the test images"
+    if all(len(group.finished) <= 1 for group in results.groups):
+        return (
+            f"Accuracy on {images}, one seed. Bars: 95 % sampling interval; overlapping bars mean no clear difference."
+        )
+    return f"Accuracy on {images}, mean over seeds. Bars: ± one standard deviation over seeds."
+
+
+def curves_figure(results: Results) -> Figure | None:
+    """Draw loss and accuracy by epoch; None without curves, or with too many to tell apart."""
+    groups = [(place, group) for place, group in _trained(results) if "epochs" in group.finished[0]]
+    if not groups or len(groups) > MAX_CURVES:
+        return None
+    figure = Figure(figsize=(9.0, 3.6), dpi=160)
+    left, right = figure.subplots(1, 2)
+    for index, group in groups:
+        colour = colour_of(index)
+        left.plot(*_mean_curve(group, "train_loss"), color=colour, label=group.label, linewidth=1.8)
+        right.plot(*_mean_curve(group, "train_accuracy", 100), color=colour, linestyle=(0, (2, 2)), linewidth=1.1)
+        right.plot(*_mean_curve(group, "val_accuracy", 100), color=colour, label=group.label, linewidth=1.8)
+    left.set(title="training loss", xlabel="epoch", yscale="log")
+    left.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    left.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    left.yaxis.set_minor_locator(NullLocator())
+    has_val = any("val_accuracy" in record["epochs"][0] for _, group in groups for record in group.finished)
+    right.set(title=f"{'validation' if has_val else 'training'} accuracy (%)", xlabel="epoch")
+    for axes in (left, right):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    right.set_ylim(bottom=max(right.get_ylim()[0], _lower_limit(groups)), top=100.5)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=min(len(groups), 6))
+    return figure
+
+
+def curves_caption(results: Results) -> str:
+    """Describe :func:`curves_figure`."""
+    return "Training loss and accuracy by epoch; means over seeds. Dashed: training accuracy."
+
+
+def _lower_limit(groups: list[tuple[int, Group]]) -> float:
+    """Return a lower limit below all final accuracies; the first epochs may lie outside."""
+    last = [100 * record["epochs"][-1]["train_accuracy"] for _, group in groups for record in group.finished]
+    return max(min(last) - 25.0, 0.0)
+
+
+def _mean_curve(group: Group, key: str, scale: float = 1.0) -> tuple[list[int], list[float]]:
+    by_epoch: dict[int, list[float]] = {}
+    for record in group.finished:
+        for row in record["epochs"]:
+            if key in row:
+                by_epoch.setdefault(row["epoch"], []).append(scale * row[key])
+    return list(by_epoch), [sum(values) / len(values) for values in by_epoch.values()]
