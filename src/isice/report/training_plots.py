@@ -94,7 +94,9 @@ def curves_caption(results: Results) -> str:
 
 def _lower_limit(groups: list[tuple[int, Group]]) -> float:
     """Return a lower limit below all final accuracies; the first epochs may lie outside."""
-    last = [100 * record["epochs"][-1]["train_accuracy"] for _, group in groups for record in group.finished]
+    last: list[float] = [
+        100 * record["epochs"][-1]["train_accuracy"] for _, group in groups for record in group.finished
+    ]
     return max(min(last) - 25.0, 0.0)
 
 
