@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.measure import RESULTS, write_results
 from isice.config import DataConfig
 from isice.data import GpuBatches, Split, create_loader
-from isice.data.gpu_cache import decode_part
+from isice.data.gpu_cache import decode_split
 from isice.data.images import read_image
 from isice.data.layouts import load_folder
 from isice.data.sources import FileSource
@@ -94,7 +94,7 @@ def on_gpu(part: Split, batches: list[list[int]], args: argparse.Namespace) -> I
     counts = []
 
     def decode() -> list[None]:
-        counts.append(decode_part(part, device)[1])
+        counts.append(decode_split(part, device)[1])
         return []
 
     per_second = rate(decode, len(part), args.repeats, device)

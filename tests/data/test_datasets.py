@@ -52,7 +52,7 @@ def test_split_is_stratified():
 
 
 def test_split_that_holds_out_nothing():
-    with pytest.raises(ValueError, match="hold out at least one image"):
+    with pytest.raises(ValueError, match="hold out an image"):
         stratified_split(torch.tensor([0, 1, 2]), 0.5, seed=0)
 
 

@@ -148,7 +148,7 @@ def test_folder(folder: Path):
 def test_folder_with_val_and_test(folder: Path):
     save_class_folders(folder / "val", {"cat": 1, "dog": 1})
     assert load_splits(DataConfig(name="folder", root=str(folder))).sizes == {"train": 7, "val": 2, "test": 3}
-    with pytest.raises(ValueError, match=r"val_fraction=0 where the dataset has a validation part"):
+    with pytest.raises(ValueError, match=r"val_fraction=0 for a dataset with a validation split"):
         load_splits(DataConfig(name="folder", root=str(folder), val_fraction=0.3))
 
 

@@ -1,4 +1,4 @@
-"""① Data: a table of datasets, each loaded as verified train / validation / test parts."""
+"""① Data: a table of datasets, loaded and verified as train, validation and test splits."""
 
 from .datasets import DATASETS, DatasetInfo, dataset_info
 from .gpu_cache import GpuBatches

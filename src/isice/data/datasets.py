@@ -1,4 +1,4 @@
-"""The table of datasets: what is known about each, checked when it is loaded."""
+"""The table of datasets. Sizes and class counts are verified when a dataset is loaded."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,25 +14,25 @@ from .transforms import IMAGENET_MEAN, IMAGENET_STD
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """One row of the table. A size of None is not known beforehand and not checked.
+    """One row of the table. A size of None is not verified.
 
     Attributes:
         num_classes: Number of classes.
         channels: Channels of an image.
-        image_size: Side of an image when the config names none: the paper's.
-        train_size: Images of the training part, before a validation part is held out.
-        test_size: Images of the test part.
-        source: Where the data come from.
-        load: Reads the archive, as :class:`~isice.data.layouts.Loaded`.
+        image_size: Default height and width of an image: the paper's.
+        train_size: Images of the training split, before validation images are held out.
+        test_size: Images of the test split.
+        source: Origin of the data.
+        load: Reads the files and returns a :class:`~isice.data.layouts.Loaded`.
         protocol: Which images are for training and which for testing.
-        note: Where the paper prints something else.
-        n_partitions: How many splits ``data.partition`` can choose from; None is any number.
-        downloads: Whether ``data.download`` can fetch it, or nothing need be fetched.
-        embedded: Whether it needs no files: it comes with a package, or is generated.
-        transform: The transform when the config says ``"auto"``.
-        mean: Mean per channel when the config names none; None leaves values as they are.
-        std: Standard deviation per channel.
-        classes: Names of the classes in the order of their labels; known once loaded.
+        note: Where the paper states another number.
+        n_partitions: Largest ``data.partition``; None for any number.
+        downloads: Whether ``data.download`` can fetch it, or no files are needed.
+        embedded: Whether no files are needed: it ships with a package, or is generated.
+        transform: The transform for ``data.transform="auto"``.
+        mean: Default mean per channel; None for no normalisation.
+        std: Default standard deviation per channel.
+        classes: Class names in the order of the labels; set when loaded.
     """
 
     num_classes: int | None
@@ -76,12 +76,12 @@ DATASETS: dict[str, DatasetInfo] = {
         classes=tuple("0123456789"),
     ),
     "textures": _Textures(
-        source="generated: Gaussian fields, classes differ in the correlations of the channels",
+        source="generated: Gaussian fields; classes differ in the correlations of the channels",
         load=textures.load_textures,
         protocol="equal mean and variance of every channel in every class",
     ),
     "textures_partial": _Textures(
-        source="generated: Gaussian fields, classes differ in the partial correlations of the channels",
+        source="generated: Gaussian fields; classes differ in the partial correlations of the channels",
         load=partial(textures.load_textures, family="partial"),
         protocol="equal means and variances, covariances that differ by at most 0.12",
     ),
@@ -136,7 +136,7 @@ DATASETS: dict[str, DatasetInfo] = {
         source="torchvision DTD",
         downloads=True,
         load=layouts.load_dtd,
-        protocol="official split 1 … 10 by data.partition, train + val for training; the mean over the ten is reported",
+        protocol="ten official partitions, chosen by data.partition; train + val for training; the mean is reported",
         note="the paper prints 4,512 / 1,128; every official split has 3,760 / 1,880",
         n_partitions=10,
     ),
@@ -149,7 +149,7 @@ DATASETS: dict[str, DatasetInfo] = {
         source="https://github.com/visipedia/inat_comp (2017); torchvision INaturalist has the images",
         downloads=True,
         load=layouts.load_inaturalist2017,
-        protocol="train2017.json / val2017.json; the competition's validation part is the test part",
+        protocol="train2017.json / val2017.json; the competition's validation split is the test split",
     ),
     "mini_imagenet": DatasetInfo(
         num_classes=100,
@@ -159,7 +159,7 @@ DATASETS: dict[str, DatasetInfo] = {
         test_size=6000,
         source="100 ImageNet classes of 600 images (Vinyals et al. 2016; lists of Ravi and Larochelle 2017)",
         load=layouts.load_mini_imagenet,
-        protocol="90:10 in every class, data.partition is the seed; the paper's own split is not published",
+        protocol="90:10 in every class, seeded by data.partition; the paper's own split is not published",
         n_partitions=None,
     ),
     "imagenet100": DatasetInfo(
@@ -181,13 +181,13 @@ DATASETS: dict[str, DatasetInfo] = {
         test_size=None,
         source="any folder: train/<class>/*, and test/<class>/* or val/<class>/*",
         load=layouts.load_folder,
-        protocol="as the folders say; with both test and val, val is the validation part",
+        protocol="one folder per split; with both test and val, val is the validation split",
     ),
 }
 
 
 def dataset_info(name: str) -> DatasetInfo:
-    """The table row of a dataset; an unknown name is an error with a suggestion.
+    """Return the table row of a dataset.
 
     Example:
         >>> dataset_info("cub200").num_classes

@@ -1,4 +1,4 @@
-"""Handwritten digits, 8×8 pixels, one channel: real data that ships with scikit-learn and needs no network."""
+"""Handwritten digits of 8×8 pixels with one channel, shipped with scikit-learn."""
 
 import numpy as np
 import torch
@@ -8,14 +8,14 @@ from ..config import DataConfig
 from .layouts import Loaded
 from .sources import TensorSource
 
-# The copy in scikit-learn has no test part of its own: this one is fixed, whatever the seeds of config and run.
+# scikit-learn defines no test split. This one is fixed and ignores the seeds of a config.
 _TEST_SIZE, _TEST_SEED = 450, 0
 
 
 def load_digits(config: DataConfig) -> Loaded:
-    """The training (1347) and test (450) part, stratified by class, pixels in [0, 1].
+    """Load 1347 training and 450 test images, stratified by class, with pixels in [0, 1].
 
-    ``image_size`` other than 8 enlarges the pictures by bilinear interpolation.
+    Another ``image_size`` than 8 resizes them by bilinear interpolation.
 
     Example:
         >>> loaded = load_digits(DataConfig(image_size=16))
@@ -34,5 +34,5 @@ def load_digits(config: DataConfig) -> Loaded:
     train, test = train_test_split(
         np.arange(len(targets)), test_size=_TEST_SIZE, random_state=_TEST_SEED, stratify=raw.target
     )
-    parts = [TensorSource(images[rows], targets[rows]) for rows in (train, test)]
-    return Loaded(tuple("0123456789"), *parts)
+    splits = [TensorSource(images[rows], targets[rows]) for rows in (train, test)]
+    return Loaded(tuple("0123456789"), *splits)

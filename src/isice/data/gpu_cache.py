@@ -1,6 +1,7 @@
-"""A whole part as uint8 pixels on the GPU: decoded there once, then flipped and normalised there batch by batch.
+"""A split cached as uint8 pixels on the GPU, flipped and normalised there batch by batch.
 
-No worker, no copy and no decoding remain in an epoch. CUB-200-2011 takes 1.8 GB at 224×224 and 7.1 GB at 448×448.
+After the images are decoded once, an epoch needs no worker, decoding or transfer. CUB-200-2011
+takes 1.8 GB at 224×224 and 7.1 GB at 448×448.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,41 +14,43 @@ from torch import Tensor
 
 from .sources import FileSource, Split, mix_seed, stack_prepared
 
-# Pictures decoded by one call: enough to keep the decoder busy, few enough to hold at full size.
+# Images per decoder call: enough to keep the decoder busy, few enough to hold at full size.
 _CHUNK = 256
 
 
 class GpuBatches:
-    """Batches of a part from pixels on a device; iterates like a ``DataLoader`` over the same ``batch_sampler``.
+    """Batches of a split from pixels cached on a device; iterates like a ``DataLoader``.
 
     Args:
-        part: The images. Its transform must fix their size and may flip them, nothing else.
-        batch_sampler: Gives lists of indices, anew in every epoch, as for a ``DataLoader``.
-        device: Where the pixels are kept and the batches are made.
+        split: The images. Its transform must produce one size, and its only random step may be a
+            flip.
+        batch_sampler: Yields lists of indices, once per epoch, as for a ``DataLoader``.
+        device: Device of the cache and of the batches.
 
     Attributes:
-        dataset: The part.
-        images: All prepared pictures (N, C, H, W), uint8.
-        decoded: How many pictures the GPU and the CPU decoded. The CPU takes what is not a JPEG or looks cut off.
+        dataset: The split.
+        images: All prepared images (N, C, H, W), uint8.
+        decoded: Number of images decoded by the GPU and by the CPU, which decodes truncated files
+            and formats other than JPEG.
 
     Example:
         >>> from isice.config import DataConfig
         >>> from isice.data import load_splits
-        >>> part = load_splits(DataConfig("digits")).test
-        >>> images, labels = next(iter(GpuBatches(part, [[0, 1], [2]], "cpu")))
+        >>> split = load_splits(DataConfig("digits")).test
+        >>> images, labels = next(iter(GpuBatches(split, [[0, 1], [2]], "cpu")))
         >>> images.shape, labels.shape
         (torch.Size([2, 1, 8, 8]), torch.Size([2]))
     """
 
-    def __init__(self, part: Split, batch_sampler: Iterable[list[int]], device: str | torch.device) -> None:
-        if not part.transform.only_flips:
+    def __init__(self, split: Split, batch_sampler: Iterable[list[int]], device: str | torch.device) -> None:
+        if not split.transform.only_flips:
             raise ValueError(
                 "data: expected a transform of resizing and flipping for data.cache=gpu, got one with other random "
                 "steps; use data.transform=paper (or none), or data.cache=none."
             )
-        self.dataset, self.batch_sampler, self.device = part, batch_sampler, torch.device(device)
-        self.images, self.decoded = decode_part(part, self.device)
-        self.targets = part.targets.to(self.device)
+        self.dataset, self.batch_sampler, self.device = split, batch_sampler, torch.device(device)
+        self.images, self.decoded = decode_split(split, self.device)
+        self.targets = split.targets.to(self.device)
 
     def __len__(self) -> int:
         return len(self.batch_sampler)  # type: ignore[arg-type]
@@ -62,38 +65,38 @@ class GpuBatches:
             yield images if finish is None else finish(images), self.targets[rows]
 
     def _flips(self) -> Tensor | None:
-        """Which pictures are flipped in this epoch: by seed and epoch if set, else by the global generator."""
+        """Draw which images to flip, from seed and epoch if set, else from the global generator."""
         steps: tuple[Any, ...] = self.dataset.transform.augment
         if not steps:
             return None
         epoch = self.dataset.epoch
         generator = None if epoch is None else torch.Generator().manual_seed(mix_seed(*epoch))
-        return (torch.rand(len(self.targets), generator=generator) < steps[0].p).to(self.device)
+        return torch.lt(torch.rand(len(self.targets), generator=generator), steps[0].p).to(self.device)
 
 
-def decode_part(part: Split, device: torch.device) -> tuple[Tensor, dict[str, int]]:
-    """All prepared pictures of a part on ``device``, and how many the GPU and the CPU decoded."""
-    if device.type != "cuda" or not isinstance(part.source, FileSource):
-        return stack_prepared(part).to(device), {"gpu": 0, "cpu": len(part)}
-    first = part.prepared(0)
-    _check_memory(len(part) * first.numel(), device)
-    images = torch.empty(len(part), *first.shape, dtype=first.dtype, device=device)
+def decode_split(split: Split, device: torch.device) -> tuple[Tensor, dict[str, int]]:
+    """Return the prepared images of a split on ``device``, and how many each device decoded."""
+    if device.type != "cuda" or not isinstance(split.source, FileSource):
+        return stack_prepared(split).to(device), {"gpu": 0, "cpu": len(split)}
+    first = split.prepared(0)
+    _check_memory(len(split) * first.numel(), device)
+    images = torch.empty(len(split), *first.shape, dtype=first.dtype, device=device)
     decoded = {"gpu": 0, "cpu": 0}
     with ThreadPoolExecutor() as pool:
-        for start in range(0, len(part), _CHUNK):
-            rows = range(start, min(start + _CHUNK, len(part)))
-            encoded = list(pool.map(lambda row: _jpeg_bytes(part, row), rows))
-            pictures = _decode_on_gpu([data for data in encoded if data is not None], device)
+        for start in range(0, len(split), _CHUNK):
+            rows = range(start, min(start + _CHUNK, len(split)))
+            encoded = list(pool.map(lambda row: _jpeg_bytes(split, row), rows))
+            pixels = _decode_on_gpu([data for data in encoded if data is not None], device)
             for row, data in zip(rows, encoded, strict=True):
-                picture = None if data is None else next(pictures)
-                decoded["cpu" if picture is None else "gpu"] += 1
-                images[row] = part.prepared(row) if picture is None else part.transform.prepare(picture)  # type: ignore[misc]
+                image = None if data is None else next(pixels)
+                decoded["cpu" if image is None else "gpu"] += 1
+                images[row] = split.prepared(row) if image is None else split.transform.prepare(image)  # type: ignore[misc]
     return images, decoded
 
 
-def _jpeg_bytes(part: Split, row: int) -> Tensor | None:
-    """The file if it is a JPEG with its end marker; a GPU decoder may paint over what is missing in one without."""
-    path = part.source.path(int(part.indices[row]))  # type: ignore[attr-defined]
+def _jpeg_bytes(split: Split, row: int) -> Tensor | None:
+    """Read a JPEG file, or return None if truncated: GPU decoders may fill in missing data."""
+    path = split.source.path(int(split.indices[row]))  # type: ignore[attr-defined]
     try:
         data = np.fromfile(path, dtype=np.uint8)
     except OSError:
@@ -103,20 +106,19 @@ def _jpeg_bytes(part: Split, row: int) -> Tensor | None:
 
 
 def _decode_on_gpu(encoded: list[Tensor], device: torch.device) -> Iterator[Tensor | None]:
-    """Pictures (3, H, W) on the GPU, or None for all of them when the decoder refuses: it does not say which one."""
+    """Decode JPEG files on the GPU; yield None for all if one fails, as the decoder names none."""
     from torchvision.io import decode_jpeg
 
     try:
-        pictures = decode_jpeg(encoded, mode="RGB", device=device) if encoded else []
+        return iter(decode_jpeg(encoded, mode="RGB", device=device) if encoded else [])
     except RuntimeError:
         return iter([None] * len(encoded))
-    return iter(pictures)
 
 
 def _check_memory(needed: int, device: torch.device) -> None:
     free, _ = torch.cuda.mem_get_info(device)
     if needed > 0.8 * free:
         raise ValueError(
-            f"data: expected room for the images in data.cache=gpu, got {free / 2**30:.1f} GiB free for "
-            f"{needed / 2**30:.1f} GiB of pixels; lower data.image_size or use data.cache=none."
+            f"data: expected {needed / 2**30:.1f} GiB of pixels for data.cache=gpu to fit in 80 % of the free memory, "
+            f"got {free / 2**30:.1f} GiB free; lower data.image_size or use data.cache=none."
         )

@@ -1,7 +1,6 @@
-"""Reading image files: decoded by torchvision, by Pillow where that cannot, and a broken one is named.
+"""Decode image files with torchvision, or with Pillow where torchvision cannot.
 
-EXIF orientation is ignored, as in torchvision's and timm's loaders and in the published results: pictures appear as
-they are stored, also when a GPU decodes them.
+EXIF orientation is ignored, as in torchvision's and timm's loaders and in the published results.
 """
 
 import os
@@ -15,27 +14,27 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-# What Pillow raises for files of all kinds that are no pictures.
+# What Pillow raises for files that are not images.
 _UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
 
 
 class BadImageError(ValueError):
-    """A file that is missing, or cannot be decoded to a picture."""
+    """An image file that is missing or cannot be decoded."""
 
 
 def read_image(path: str | Path) -> Tensor:
-    """Decodes an image file to RGB.
+    """Decode an image file to RGB.
 
     Args:
-        path: The file. JPEG, PNG, GIF (first frame) and WebP go through torchvision; what it cannot read, Pillow tries.
+        path: The file. Of a GIF, the first frame is decoded.
 
     Returns:
         Pixels (3, H, W), uint8.
 
     Raises:
-        BadImageError: The file is missing or broken; the message names it.
+        BadImageError: The file is missing or cannot be decoded.
     """
     try:
         return _decode(path)
@@ -48,9 +47,9 @@ def read_image(path: str | Path) -> Tensor:
 
 def _decode(path: str | Path) -> Tensor:
     try:
-        from torchvision.io import decode_image  # deprecated since 0.29: may be gone one day
+        from torchvision.io import decode_image  # deprecated since 0.29, may be removed
 
-        image = decode_image(str(path), mode="RGB")
+        image: Tensor = decode_image(str(path), mode="RGB")
     except (ImportError, RuntimeError, ValueError):
         return _decode_with_pillow(path)
     if image.dtype != torch.uint8:  # a 16-bit PNG
@@ -64,7 +63,7 @@ def _decode_with_pillow(path: str | Path) -> Tensor:
 
 
 def missing_files(paths: Iterable[str]) -> list[str]:
-    """Those of ``paths`` that do not exist. Folders are listed once: much faster than asking for every file.
+    """Return the paths that do not exist, listing each folder once instead of checking each file.
 
     Example:
         >>> missing_files(["nowhere/a.jpg"])
@@ -81,7 +80,7 @@ def missing_files(paths: Iterable[str]) -> list[str]:
 
 
 def find_bad_images(paths: list[str], threads: int | None = None) -> dict[int, str]:
-    """Decodes every file once and gives the index, path and error of each that cannot be read."""
+    """Decode every file; return path and error, by index, of those that cannot be decoded."""
 
     def problem(path: str) -> str | None:
         try:

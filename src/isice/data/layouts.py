@@ -1,7 +1,7 @@
-"""How each archive lies on disk: from its own list files and folders to training and test files with labels.
+"""Read the files of each dataset in their published layout.
 
-One function per dataset. Each takes the config and gives :class:`Loaded`; sizes are checked later,
-against the table.
+One function per dataset, from a config to a :class:`Loaded`. :mod:`isice.data.splits` verifies the
+sizes.
 """
 
 import csv
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 
 from ..config import DataConfig
 from .images import IMAGE_SUFFIXES
@@ -22,7 +21,7 @@ from .sources import FileSource, Source, stratified_split
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a dataset gives: class names in the order of the labels, and its parts. ``val`` where it has its own."""
+    """Class names in the order of the labels, and the splits that the dataset itself defines."""
 
     classes: tuple[str, ...]
     train: Source
@@ -31,7 +30,7 @@ class Loaded:
 
 
 def load_mit_indoor67(config: DataConfig) -> Loaded:
-    """``Images/<class>/*`` with the lists ``TrainImages.txt`` and ``TestImages.txt`` of the archive."""
+    """Load ``Images/<class>/*`` by the lists ``TrainImages.txt`` and ``TestImages.txt``."""
     root = find_root(config, "Images", "TrainImages.txt", "TestImages.txt")
     lists = {name: _lines(root / f"{name}Images.txt") for name in ("Train", "Test")}
     classes = sorted({line.split("/")[0] for line in lists["Train"]})
@@ -43,7 +42,7 @@ def load_mit_indoor67(config: DataConfig) -> Loaded:
 
 
 def load_cub200(config: DataConfig) -> Loaded:
-    """The archive ``CUB_200_2011``: images.txt, image_class_labels.txt, train_test_split.txt, classes.txt, images/."""
+    """Load the archive ``CUB_200_2011`` by its list files."""
     root = find_root(config, "images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt", "images")
     table = {
         name: dict(line.split(maxsplit=1) for line in _lines(root / f"{name}.txt"))
@@ -52,8 +51,8 @@ def load_cub200(config: DataConfig) -> Loaded:
     order = {number: name.split(".", 1)[-1] for number, name in table["classes"].items()}
     numbers, classes = list(order), list(order.values())
     members: dict[str, list[str]] = {"1": [], "0": []}
-    for image, part in table["train_test_split"].items():
-        members[part].append(image)
+    for image, is_train in table["train_test_split"].items():
+        members[is_train].append(image)
     train, test = (
         _files(
             config,
@@ -67,7 +66,7 @@ def load_cub200(config: DataConfig) -> Loaded:
 
 
 def load_aircraft(config: DataConfig) -> Loaded:
-    """torchvision's FGVCAircraft, its 100 variants, trainval for training."""
+    """Load torchvision's FGVCAircraft: 100 variants, trainval for training."""
     from torchvision.datasets import FGVCAircraft
 
     train, test = (_torchvision(config, FGVCAircraft, split=split) for split in ("trainval", "test"))
@@ -75,7 +74,7 @@ def load_aircraft(config: DataConfig) -> Loaded:
 
 
 def load_cars(config: DataConfig) -> Loaded:
-    """torchvision's StanfordCars: ``stanford_cars/`` with devkit/, cars_train/, cars_test/ and the test labels."""
+    """Load torchvision's StanfordCars: devkit/, cars_train/, cars_test/ and the test labels."""
     from torchvision.datasets import StanfordCars
 
     train, test = (_torchvision(config, StanfordCars, split=split) for split in ("train", "test"))
@@ -83,18 +82,20 @@ def load_cars(config: DataConfig) -> Loaded:
 
 
 def load_dtd(config: DataConfig) -> Loaded:
-    """torchvision's DTD: official split 1 … 10 by ``data.partition``, train and val together for training."""
+    """Load torchvision's DTD: partition ``data.partition``, train and val for training."""
     from torchvision.datasets import DTD
 
-    parts = [_torchvision(config, DTD, split=name, partition=config.partition) for name in ("train", "val", "test")]
-    return Loaded(tuple(parts[0].classes), _from_torchvision(*parts[:2]), _from_torchvision(parts[2]))
+    train, val, test = (
+        _torchvision(config, DTD, split=name, partition=config.partition) for name in ("train", "val", "test")
+    )
+    return Loaded(tuple(train.classes), _from_torchvision(train, val), _from_torchvision(test))
 
 
 def load_inaturalist2017(config: DataConfig) -> Loaded:
-    """The competition's lists ``train2017.json`` and ``val2017.json``, with its ``train_val_images/``.
+    """Load ``train_val_images/`` by the lists ``train2017.json`` and ``val2017.json``.
 
-    torchvision's INaturalist knows the images but not the parts, so it serves for the download
-    only: it puts the images under ``2017/``. The lists are 30 MB and have to be fetched by hand.
+    torchvision's INaturalist downloads the images, to ``2017/``, but not the lists (30 MB), which
+    have to be downloaded by hand.
     """
     if config.download:
         from torchvision.datasets import INaturalist
@@ -104,15 +105,15 @@ def load_inaturalist2017(config: DataConfig) -> Loaded:
     lists = [_read_json(root / f"{name}2017.json") for name in ("train", "val")]
     categories = sorted(lists[0]["categories"], key=lambda category: category["id"])
     numbers = [category["id"] for category in categories]
-    train, test = (_from_coco(config, root, part, numbers) for part in lists)
+    train, test = (_from_coco(config, root, content, numbers) for content in lists)
     return Loaded(tuple(category["name"] for category in categories), train, test)
 
 
 def load_mini_imagenet(config: DataConfig) -> Loaded:
-    """100 classes of 600 images, as one folder per class or as ``images/`` with train.csv, val.csv and test.csv.
+    """Load 100 classes of 600 images: class folders, or ``images/`` with three CSV lists.
 
-    The few-shot parts (other classes in each) are put together and split 90:10 in every class;
-    ``data.partition`` is the seed of that split.
+    The lists are few-shot splits with different classes. They are merged and split 90:10 in every
+    class, seeded by ``data.partition``.
     """
     root = find_root(config)
     lists = [root / f"{name}.csv" for name in ("train", "val", "test")]
@@ -128,32 +129,32 @@ def load_mini_imagenet(config: DataConfig) -> Loaded:
 
 
 def load_imagenet100(config: DataConfig) -> Loaded:
-    """ImageNet's ``train/<wnid>/*`` and ``val/<wnid>/*``, of which the 100 listed classes are taken, sorted."""
+    """Load the classes of imagenet100.txt from ``train/<wnid>/*`` and ``val/<wnid>/*``."""
     root = find_root(config, "train", "val")
     classes = sorted(files(__package__).joinpath("imagenet100.txt").read_text(encoding="utf-8").split())
-    parts = []
+    splits = []
     for name in ("train", "val"):
         paths, labels = _class_folders(root / name, classes)
-        parts.append(_files(config, paths, labels, classes))
-    return Loaded(tuple(classes), *parts)
+        splits.append(_files(config, paths, labels, classes))
+    return Loaded(tuple(classes), *splits)
 
 
 def load_folder(config: DataConfig) -> Loaded:
-    """Any ``train/<class>/*`` with ``test/<class>/*`` or ``val/<class>/*``; with both, ``val`` is for validation."""
+    """Load ``train/<class>/*`` with ``test/<class>/*``, ``val/<class>/*`` or both."""
     root = find_root(config, "train")
     held_out = [name for name in ("test", "val") if (root / name).is_dir()]
     if not held_out:
         raise FileNotFoundError(
-            f"data: expected a folder 'test' or 'val' beside 'train' in {str(root)!r}, got neither."
+            f"data: expected a folder 'test' or 'val' beside 'train' in {str(root)!r}, got neither; add one."
         )
     train_paths, train_labels = _class_folders(root / "train")
     classes = sorted(set(train_labels))
-    parts: list[Source] = []
+    splits: list[Source] = []
     for name in held_out:
         paths, labels = _class_folders(root / name)
         _check_same_classes(root, name, set(classes), set(labels))
-        parts.append(_files(config, paths, labels, classes))
-    return Loaded(tuple(classes), _files(config, train_paths, train_labels, classes), *parts)
+        splits.append(_files(config, paths, labels, classes))
+    return Loaded(tuple(classes), _files(config, train_paths, train_labels, classes), *splits)
 
 
 def _remedy(name: str) -> str:
@@ -163,7 +164,7 @@ def _remedy(name: str) -> str:
 
 
 def find_root(config: DataConfig, *needed: str) -> Path:
-    """``data.root``, or the single folder in it that holds ``needed`` (an archive unpacked as it came)."""
+    """Return ``data.root``, or the folder in it, that contains the files ``needed``."""
     if config.root is None:
         raise ValueError(f"data: expected data.root, the folder of {config.name!r}, got none; set data.root=FOLDER.")
     root = Path(config.root).expanduser()
@@ -192,7 +193,7 @@ def _files(config: DataConfig, paths: Iterable[Path | str], labels: Iterable[Any
 
 
 def _class_folders(folder: Path, classes: list[str] | None = None) -> tuple[list[Path], list[str]]:
-    """Image files of ``<folder>/<class>/*`` and their class names; an empty or missing class is an error."""
+    """Return the image files of ``<folder>/<class>/*`` and the class name of each."""
     names = classes or sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name[0] != ".")
     if not names:
         raise ValueError(f"data: expected one folder per class in {str(folder)!r}, got none.")
@@ -222,7 +223,7 @@ def _check_same_classes(root: Path, name: str, train: set[str], other: set[str])
 
 
 def _torchvision(config: DataConfig, dataset: Callable[..., Any], **options: Any) -> Any:
-    """A torchvision dataset whose loader gives the path; its failures in this package's words."""
+    """Create a torchvision dataset whose samples are (path, label)."""
     root = Path(config.root).expanduser() if config.root is not None and config.download else find_root(config)
     try:
         return dataset(root, download=config.download, loader=str, **options)
@@ -233,18 +234,18 @@ def _torchvision(config: DataConfig, dataset: Callable[..., Any], **options: Any
         ) from None
 
 
-def _from_torchvision(*parts: Dataset) -> FileSource:
-    samples = [part[index] for part in parts for index in range(len(part))]  # type: ignore[arg-type]
+def _from_torchvision(*datasets: Any) -> FileSource:
+    samples = [dataset[index] for dataset in datasets for index in range(len(dataset))]
     return FileSource([path for path, _ in samples], torch.tensor([label for _, label in samples]))
 
 
-def _from_coco(config: DataConfig, root: Path, part: dict[str, Any], numbers: list[int]) -> FileSource:
-    label = {row["image_id"]: row["category_id"] for row in part["annotations"]}
-    names = [image["file_name"] for image in part["images"]]
-    # torchvision renames the unpacked folder to 2017.
+def _from_coco(config: DataConfig, root: Path, content: dict[str, Any], numbers: list[int]) -> FileSource:
+    label = {row["image_id"]: row["category_id"] for row in content["annotations"]}
+    names = [image["file_name"] for image in content["images"]]
+    # torchvision renames train_val_images to 2017.
     renamed = not (root / "train_val_images").is_dir() and (root / "2017").is_dir()
     paths = [root / (name.replace("train_val_images", "2017", 1) if renamed else name) for name in names]
-    return _files(config, paths, [label[image["id"]] for image in part["images"]], numbers)
+    return _files(config, paths, [label[image["id"]] for image in content["images"]], numbers)
 
 
 def _lines(path: Path) -> list[str]:
@@ -253,9 +254,10 @@ def _lines(path: Path) -> list[str]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"data: expected JSON in {str(path)!r}, got: {error}.") from None
+        raise ValueError(f"data: expected JSON in {str(path)!r}, got: {error}; download it again.") from None
+    return content
 
 
 def _read_csv(path: Path) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Where images come from (files or tensors), and a part of them with its transform: what a data loader is given."""
+"""Sources of images (files or tensors), and splits: images of a source with their transform."""
 
 import copy
 import dataclasses
@@ -18,7 +18,7 @@ from .transforms import Transform
 
 
 class Source(Protocol):
-    """Pictures by index, and their labels (N,)."""
+    """Images by index, and their labels (N,)."""
 
     targets: Tensor
 
@@ -28,9 +28,10 @@ class Source(Protocol):
 
 
 class FileSource:
-    """Image files, decoded when asked for.
+    """Image files, decoded on access.
 
-    Paths are held as one array: a list of a million strings would be copied into every worker process.
+    The paths are one array, which worker processes share. A list of strings would be copied into
+    each process, because reference counts change its memory pages.
     """
 
     def __init__(self, paths: Sequence[str], targets: Sequence[int] | Tensor) -> None:
@@ -39,15 +40,15 @@ class FileSource:
 
     @property
     def paths(self) -> list[str]:
-        """All files, in order."""
+        """All paths, in order."""
         return [os.fsdecode(path) for path in self._paths.tolist()]
 
     def path(self, index: int) -> str:
-        """The file of one image."""
+        """Return the path of one image."""
         return os.fsdecode(self._paths[index].item())
 
     def keep(self, indices: Sequence[int]) -> "FileSource":
-        """The source with these images only."""
+        """Return a source of the images at ``indices``."""
         return FileSource([self.path(index) for index in indices], self.targets[list(indices)])
 
     def __len__(self) -> int:
@@ -58,7 +59,7 @@ class FileSource:
 
 
 class TensorSource:
-    """Images (N, C, H, W) held as a tensor."""
+    """Images (N, C, H, W) in a tensor."""
 
     def __init__(self, images: Tensor, targets: Tensor) -> None:
         self.images, self.targets = images, targets
@@ -70,15 +71,19 @@ class TensorSource:
         return self.images[index]
 
 
-class Split(Dataset):
-    """Some images of a source, transformed: a map-style dataset of (image float32 (C, H, W), label).
+class Split(Dataset[tuple[Tensor, int]]):
+    """A map-style dataset of (image float32 (C, H, W), label): transformed images of a source.
 
-    Random transforms draw from torch's global generator until :meth:`set_epoch` is called; from then on what happens to
-    an image depends on seed, epoch and image alone, not on workers, order or interruptions.
+    Random transforms draw from torch's global generator. After :meth:`set_epoch` they depend on
+    seed, epoch and image only, not on the number of workers, the order or interruptions.
+
+    Args:
+        source: The images.
+        transform: Maps an image to the network's input.
+        indices: Images of the source that belong to the split; all by default.
 
     Attributes:
         targets: Labels (N,).
-        transform: From picture to input.
     """
 
     def __init__(self, source: Source, transform: Transform, indices: Sequence[int] | None = None) -> None:
@@ -86,7 +91,7 @@ class Split(Dataset):
         self.indices = torch.arange(len(source)) if indices is None else torch.as_tensor(indices, dtype=torch.int64)
         self.targets = source.targets[self.indices]
         self._cached: Tensor | None = None
-        # In shared memory, so that workers that outlive an epoch see the next one.
+        # In shared memory, so that persistent workers see a new epoch.
         self._epoch = torch.full((2,), -1, dtype=torch.int64).share_memory_()
 
     def __len__(self) -> int:
@@ -98,30 +103,30 @@ class Split(Dataset):
             return self.transform.augmented(prepared), int(self.targets[index])
 
     def set_epoch(self, epoch: int, *, seed: int = 0) -> None:
-        """Makes the random transforms a function of ``seed``, ``epoch`` and image."""
+        """Seed the random transforms of every image by ``seed``, ``epoch`` and image."""
         self._epoch[0], self._epoch[1] = epoch, seed
 
     @property
     def epoch(self) -> tuple[int, int] | None:
-        """Epoch and seed as set, or None."""
+        """Epoch and seed of :meth:`set_epoch`, or None."""
         epoch, seed = self._epoch.tolist()
         return None if epoch < 0 else (epoch, seed)
 
     def prepared(self, index: int) -> Tensor:
-        """One picture after the deterministic steps, cached or not."""
+        """Return one image after the deterministic steps of the transform."""
         if self._cached is not None:
             return self._cached[index]
         image = self.source[int(self.indices[index])]
         return image if self.transform.prepare is None else self.transform.prepare(image)
 
     def unfinished(self) -> "Split":
-        """The same part, epoch and cache included, that gives pixels: who takes them converts and normalises."""
-        part = copy.copy(self)
-        part.transform = dataclasses.replace(self.transform, finish=None)
-        return part
+        """Return the split without its ``finish`` step; epoch and cache are shared."""
+        split = copy.copy(self)
+        split.transform = dataclasses.replace(self.transform, finish=None)
+        return split
 
     def cache_in_memory(self, threads: int | None = None) -> None:
-        """Decodes and prepares every picture now and keeps it, as one tensor that all workers share."""
+        """Decode and prepare every image now, into one tensor that all workers share."""
         self._cached = stack_prepared(self, threads).share_memory_()
 
     @contextmanager
@@ -129,7 +134,7 @@ class Split(Dataset):
         if self.epoch is None or not self.transform.augment:
             yield
             return
-        # Not torch.manual_seed: it would queue a call for every CUDA device too, once per image.
+        # torch.manual_seed would also queue a call for every CUDA device.
         generator = torch.default_generator
         state = generator.get_state()
         generator.manual_seed(mix_seed(*self.epoch, int(self.indices[index])))
@@ -140,7 +145,7 @@ class Split(Dataset):
 
 
 def mix_seed(*numbers: int) -> int:
-    """One seed from several numbers, with no relation between the seeds of neighbouring numbers.
+    """Hash several numbers to one seed.
 
     Example:
         >>> mix_seed(0, 1) != mix_seed(1, 0)
@@ -149,27 +154,29 @@ def mix_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def stack_prepared(part: Split, threads: int | None = None) -> Tensor:
-    """All prepared pictures of a part as one tensor (N, C, H, W), decoded by a pool of threads."""
-    if part.transform.prepare is None:
+def stack_prepared(split: Split, threads: int | None = None) -> Tensor:
+    """Decode all images of a split in a thread pool; return the prepared images (N, C, H, W)."""
+    if split.transform.prepare is None:
         raise ValueError(
-            "data: expected a transform that gives all pictures one size, to cache them, got one that crops at random; "
+            "data: expected a transform that resizes all images to one size before caching, got random crops; "
             "use data.transform=paper (or none), or data.cache=none."
         )
-    first = part.prepared(0)
-    stacked = torch.empty(len(part), *first.shape, dtype=first.dtype)
+    first = split.prepared(0)
+    stacked = torch.empty(len(split), *first.shape, dtype=first.dtype)
 
     def fill(index: int) -> None:
-        stacked[index] = part.prepared(index)
+        stacked[index] = split.prepared(index)
 
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        for _ in pool.map(fill, range(len(part))):
+        for _ in pool.map(fill, range(len(split))):
             pass
     return stacked
 
 
 def stratified_split(targets: Tensor, fraction: float, seed: int) -> tuple[list[int], list[int]]:
-    """Indices (kept, held out), with about ``fraction`` of every class held out and at least one image of it kept.
+    """Split indices into (kept, held out), with about ``fraction`` of every class held out.
+
+    At least one image of every class is kept.
 
     Example:
         >>> import torch
@@ -179,7 +186,7 @@ def stratified_split(targets: Tensor, fraction: float, seed: int) -> tuple[list[
     """
     rng = np.random.default_rng(seed)
     labels = targets.numpy()
-    # One sort for all classes: a search per class would take minutes for thousands of classes.
+    # One sort, because a search per class takes minutes for thousands of classes.
     members_by_class = np.split(np.argsort(labels, kind="stable"), np.flatnonzero(np.diff(np.sort(labels))) + 1)
     kept: list[int] = []
     held: list[int] = []
@@ -190,6 +197,6 @@ def stratified_split(targets: Tensor, fraction: float, seed: int) -> tuple[list[
         kept += shuffled[n_held:]
     if not held:
         raise ValueError(
-            f"data: expected data.val_fraction to hold out at least one image, got {fraction} of {len(targets)} images."
+            f"data: expected data.val_fraction to hold out an image, got {fraction} of {len(targets)} images; raise it."
         )
     return sorted(kept), sorted(held)

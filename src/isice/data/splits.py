@@ -1,4 +1,4 @@
-"""From a config to the parts that a run gets: loaded, checked against the table, validation held out, transformed."""
+"""Load the splits of a dataset: verify them, hold out validation images, set the transforms."""
 
 import dataclasses
 import warnings
@@ -15,11 +15,11 @@ from .transforms import Transform, create_transforms
 
 @dataclass(frozen=True)
 class Splits:
-    """The parts of a dataset. ``val`` is None unless there is a validation part; test is for the end only.
+    """The splits of a dataset; ``val`` is None without validation images.
 
     Attributes:
-        info: The table row, with the classes, image size, transform, mean and std that are in use.
-        skipped: One line for each unreadable image that was left out.
+        info: The table row, with the classes, image size, transform, mean and std in use.
+        skipped: Path and error of each unreadable image that was skipped.
     """
 
     info: DatasetInfo
@@ -30,19 +30,19 @@ class Splits:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The number of images per part."""
-        parts = {"train": self.train, "val": self.val, "test": self.test}
-        return {name: len(part) for name, part in parts.items() if part is not None}
+        """Number of images per split."""
+        splits = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: len(split) for name, split in splits.items() if split is not None}
 
 
 def load_splits(config: DataConfig, info: DatasetInfo | None = None) -> Splits:
-    """Loads a dataset, checks its sizes against the table and holds out a validation part of train if asked.
+    """Load a dataset, verify its sizes, and hold out ``data.val_fraction`` of the training images.
 
-    The split depends on ``split_seed`` alone, not on the seed of a run, so that all runs see the same parts.
+    The held-out images depend on ``split_seed``, not on the seed of a run.
 
     Args:
-        config: Which dataset, and how.
-        info: The row to check against; the one of ``config.name`` in the table unless given.
+        config: The dataset and its options.
+        info: The table row to verify against; by default that of ``config.name``.
 
     Example:
         >>> load_splits(DataConfig(name="digits", val_fraction=0.2)).sizes
@@ -54,30 +54,35 @@ def load_splits(config: DataConfig, info: DatasetInfo | None = None) -> Splits:
     train_transform, eval_transform = _transforms(config, info)
     sources, skipped = _readable(config, {"train": loaded.train, "val": loaded.val, "test": loaded.test})
     train, val, test = sources["train"], sources["val"], sources["test"]
-    test_part = Split(test, eval_transform)
+    test_split = Split(test, eval_transform)
     if config.val_fraction > 0.0:
         if val is not None:
-            raise ValueError("data: expected data.val_fraction=0 where the dataset has a validation part of its own.")
+            raise ValueError(
+                f"data: expected data.val_fraction=0 for a dataset with a validation split, got {config.val_fraction}."
+            )
         kept, held = stratified_split(train.targets, config.val_fraction, config.split_seed)
-        parts = Split(train, train_transform, kept), Split(train, eval_transform, held), test_part
+        splits = Split(train, train_transform, kept), Split(train, eval_transform, held), test_split
     else:
-        parts = Split(train, train_transform), None if val is None else Split(val, eval_transform), test_part
+        splits = Split(train, train_transform), None if val is None else Split(val, eval_transform), test_split
     if config.cache == "ram":
-        for part in filter(None, parts):
-            part.cache_in_memory()
-    return Splits(info, *parts, skipped)
+        for split in filter(None, splits):
+            split.cache_in_memory()
+    return Splits(info, *splits, skipped)
 
 
 def info_in_use(config: DataConfig, info: DatasetInfo | None = None) -> DatasetInfo:
-    """The row of a dataset, with what the config says instead; classes are known once it is loaded."""
+    """Return the table row of a dataset with the overrides of the config."""
     info = info or dataset_info(config.name)
     if info.n_partitions is not None and config.partition > info.n_partitions:
         raise ValueError(
             f"data: expected data.partition in 1 … {info.n_partitions} for {config.name!r}, got {config.partition}."
         )
     if config.download and not info.downloads:
-        raise ValueError(f"data: {config.name!r} has no download; get it ({info.source}) and set data.root.")
-    # Not in the config itself: overrides set one field after the other.
+        raise ValueError(
+            f"data: expected data.download=false, because {config.name!r} has no download; get it ({info.source}) and "
+            "set data.root."
+        )
+    # Checked here, because overrides set the two fields of the config one after the other.
     if (config.mean is None) != (config.std is None):
         raise ValueError(f"data: expected data.mean and data.std together, got {config.mean} and {config.std}.")
     named = config.mean is not None
@@ -91,7 +96,7 @@ def info_in_use(config: DataConfig, info: DatasetInfo | None = None) -> DatasetI
 
 
 def _checked_classes(config: DataConfig, info: DatasetInfo, loaded: Loaded) -> tuple[str, ...]:
-    """The classes, after comparing their number and those of the images with the row."""
+    """Return the classes, after verifying the numbers of classes and images."""
     if info.num_classes not in (None, len(loaded.classes)):
         raise ValueError(
             f"data: expected {info.num_classes} classes in {config.name!r}, got {len(loaded.classes)}; "
@@ -119,15 +124,15 @@ def _transforms(config: DataConfig, info: DatasetInfo) -> tuple[Transform, Trans
     )
 
 
-def _readable(config: DataConfig, parts: dict[str, Source | None]) -> tuple[dict[str, Source], tuple[str, ...]]:
-    """The parts without unreadable files if they are to be skipped; a file that is not there stops otherwise.
+def _readable(config: DataConfig, splits: dict[str, Source | None]) -> tuple[dict[str, Source], tuple[str, ...]]:
+    """Remove unreadable files if ``on_bad_image`` is "skip"; otherwise require every file.
 
-    To skip, every file is decoded once: how many are left must be known before the first epoch, and be the same in all
-    processes and after a resumption.
+    To skip, every file is decoded once, because the number of images must be known before the first
+    epoch, and be the same in all processes and after resuming.
     """
     sources: dict[str, Source] = {}
     skipped: list[str] = []
-    for name, source in parts.items():
+    for name, source in splits.items():
         if isinstance(source, FileSource) and config.on_bad_image == "skip":
             bad = find_bad_images(source.paths)
             source = _without(source, bad, name) if bad else source
@@ -135,8 +140,7 @@ def _readable(config: DataConfig, parts: dict[str, Source | None]) -> tuple[dict
         elif isinstance(source, FileSource) and (missing := missing_files(source.paths)):
             raise FileNotFoundError(
                 f"data: expected all images of {name} in {config.name!r}, got {len(missing)} missing, "
-                f"first {missing[0]!r}; "
-                "the files are incomplete, or set data.on_bad_image=skip."
+                f"first {missing[0]!r}; complete the files, or set data.on_bad_image=skip."
             )
         sources[name] = source  # type: ignore[assignment]
     if skipped:

@@ -1,6 +1,7 @@
-"""① Textures made of seeded Gaussian fields, whose classes differ only in how the channels vary together.
+"""① Gaussian textures whose classes differ only in the covariance of the channels.
 
-Every channel of every class has mean zero and variance one, so first-order pooling is blind to the class.
+Every channel of every class has mean zero and variance one, so first-order pooling cannot separate
+the classes.
 """
 
 import torch
@@ -10,8 +11,8 @@ from .._checks import check_choice, check_int, check_number
 
 FAMILIES = ("correlation", "partial")
 
-# Correlation of paired channels, and the part of the variance that the pairing explains. In "partial" the rest is two
-# factors shared by all classes: they dominate the covariance, and the inverse covariance removes them.
+# Correlation of paired channels, and the share of the variance that the pairs explain. In "partial"
+# two factors common to all classes explain the rest and dominate the covariance.
 _PAIR_CORRELATION = 0.8
 _PAIRED_SHARE = {"correlation": 1.0, "partial": 0.15}
 
@@ -19,12 +20,13 @@ _PAIRED_SHARE = {"correlation": 1.0, "partial": 0.15}
 def texture_covariances(
     family: str = "correlation", *, n_classes: int = 4, channels: int = 12, seed: int = 0
 ) -> Tensor:
-    """The channel covariance of each class, with unit diagonal.
+    """Return the channel covariance of each class, with unit diagonal.
 
-    In each class the channels form other pairs, correlated by 0.8. In the family ``"correlation"`` that is all. In
-    ``"partial"`` the pairs are hidden beneath two strong factors that are the same in all classes: the covariances are
-    nearly equal (entries differ by at most 0.12), the partial correlations are not. A family with *equal*
-    covariances cannot exist, since covariance and partial correlations (with variances) determine each other.
+    The channels form pairs, different in each class, with correlation 0.8. In the family
+    ``"partial"`` two strong factors, equal in all classes, are added: the covariances are nearly
+    equal (entries differ by at most 0.12), the partial correlations are not. Covariances cannot be
+    exactly equal, because covariance and partial correlations (with variances) determine each
+    other.
 
     Args:
         family: ``"correlation"`` or ``"partial"``.
@@ -49,11 +51,12 @@ def texture_covariances(
     factors = factors / factors.norm(dim=1, keepdim=True)
     paired = torch.stack([_paired(channels, generator) for _ in range(n_classes)])
     share = _PAIRED_SHARE[family]
-    return share * paired + (1 - share) * (factors @ factors.mT)
+    covariances: Tensor = share * paired + (1 - share) * (factors @ factors.mT)
+    return covariances
 
 
 def _paired(channels: int, generator: torch.Generator) -> Tensor:
-    """The correlation matrix of a random perfect matching of the channels."""
+    """Return the correlation matrix of a random perfect matching of the channels."""
     left, right = torch.randperm(channels, generator=generator).view(2, -1)
     matrix = torch.eye(channels)
     matrix[left, right] = matrix[right, left] = _PAIR_CORRELATION
@@ -61,16 +64,17 @@ def _paired(channels: int, generator: torch.Generator) -> Tensor:
 
 
 def gaussian_fields(covariances: Tensor, *, size: int, smoothness: float = 0.5, seed: int = 0) -> Tensor:
-    """Draws one Gaussian field on a torus for each channel covariance; mean zero everywhere.
+    """Draw one Gaussian field with mean zero on a torus for each channel covariance.
 
     Args:
         covariances: Channel covariances (B, C, C), positive definite.
         size: Height and width of the fields.
-        smoothness: Weight of the neighbours in a 3×3 blur: 0 is white noise. Variances do not change.
+        smoothness: Weight of the neighbours in a 3×3 blur that keeps the variances; 0 is white
+            noise.
         seed: Seed of the fields.
 
     Returns:
-        Feature-like images (B, C, size, size).
+        Images (B, C, size, size).
 
     Example:
         >>> gaussian_fields(torch.eye(8).expand(2, 8, 8), size=14).shape
@@ -97,17 +101,17 @@ def make_textures(
     seed: int = 0,
     class_seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Draws textures and their labels. Same ``class_seed``, other ``seed``: new images of the same classes.
+    """Draw textures and their labels.
 
     Args:
-        n_images: Number of images; the classes take turns.
+        n_images: Number of images; the labels cycle through the classes.
         family: ``"correlation"`` or ``"partial"``, see :func:`texture_covariances`.
         n_classes: Number of classes.
         channels: Channels C of the images, even.
         size: Height and width.
         smoothness: See :func:`gaussian_fields`.
         seed: Seed of the images.
-        class_seed: Seed of what defines the classes.
+        class_seed: Seed of the class covariances.
 
     Returns:
         Images (n_images, C, size, size) and labels (n_images,).

@@ -1,7 +1,7 @@
-"""From a decoded picture to the network's input, in three steps: prepare (fixed) → augment (random) → finish (fixed).
+"""Image transforms: prepare (deterministic) → augment (random) → finish (deterministic).
 
-The steps are apart so that prepared pictures can be cached, and so that a GPU can do the rest for a whole batch.
-All randomness is drawn from torch's global CPU generator.
+Prepared images can be cached, and a GPU can apply the later steps to a whole batch. Random numbers
+come from torch's global CPU generator.
 """
 
 from collections.abc import Callable
@@ -16,18 +16,18 @@ from .._checks import check_choice, check_int, check_number
 TRANSFORMS = ("none", "paper", "crop", "randaugment")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-# The part of the shorter side that the central crop of an evaluation keeps: 224 of 256, as everywhere.
+# Central crop of the evaluation as a fraction of the shorter side: the usual 224 of 256.
 _CENTER_CROP = 0.875
 
 
 @dataclass(frozen=True)
 class Transform:
-    """One way from picture to input.
+    """A transform from decoded image to network input.
 
     Attributes:
-        prepare: Deterministic steps on the decoded picture; None leaves it as it is, whatever its size.
+        prepare: Deterministic steps on the decoded image; None for none.
         augment: Random steps, in order.
-        finish: Conversion to float32 in [0, 1] and normalisation; also takes a batch. None leaves the pixels.
+        finish: Conversion to float32 and normalisation of an image or a batch; None for none.
     """
 
     prepare: Callable[[Tensor], Tensor] | None
@@ -36,7 +36,7 @@ class Transform:
 
     @property
     def only_flips(self) -> bool:
-        """Whether a flip is all that is random, which can be done for a batch at once."""
+        """Whether flips are the only random steps."""
         return all(isinstance(step, v2.RandomHorizontalFlip) for step in self.augment)
 
     def __call__(self, image: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class Transform:
         return self.augmented(image)
 
     def augmented(self, prepared: Tensor) -> Tensor:
-        """The steps after :attr:`prepare`."""
+        """Apply the steps after :attr:`prepare`."""
         for step in self.augment:
             prepared = step(prepared)
         return prepared if self.finish is None else self.finish(prepared)
@@ -58,16 +58,17 @@ def create_transforms(
     std: tuple[float, ...] | None = IMAGENET_STD,
     color_jitter: float = 0.0,
 ) -> tuple[Transform, Transform]:
-    """The transforms for training and for evaluation.
+    """Return the transforms for training and for evaluation.
 
     Args:
-        kind: ``"paper"`` resizes to size×size, whatever the aspect, and flips at random; ``"none"`` only resizes;
-            ``"crop"`` takes a random resized crop and flips; ``"randaugment"`` adds RandAugment to that. Evaluation
-            resizes like training, or takes the central crop where training crops.
+        kind: ``"none"`` resizes to size×size without keeping the aspect ratio, ``"paper"`` also
+            flips at random, ``"crop"`` takes a random resized crop and flips, ``"randaugment"``
+            adds RandAugment to ``"crop"``. Evaluation resizes, or takes the central crop where
+            training crops.
         size: Height and width of the result.
-        mean: Mean per channel to subtract; None leaves values in [0, 1].
+        mean: Mean per channel to subtract; None for no normalisation.
         std: Standard deviation per channel to divide by; None with ``mean``.
-        color_jitter: Strength of random brightness, contrast and saturation changes; 0 is none.
+        color_jitter: Strength of random brightness, contrast and saturation changes; 0 for none.
 
     Example:
         >>> train, evaluate = create_transforms("paper", 448)
@@ -90,13 +91,14 @@ def create_transforms(
 
 
 class Normalize:
-    """uint8 → float32 in [0, 1], then (x − mean)/std per channel, for one picture or a batch, on any device.
+    """Convert an image or a batch to float32 in [0, 1], then normalise: (x − mean)/std per channel.
 
-    In place after the conversion: several times as fast as a chain of transforms, which allocates at every step.
+    The normalisation is in place, which is several times faster than a chain of transforms.
+    Floating-point images are expected in [0, 1].
 
     Args:
-        mean: Mean per channel; None leaves values in [0, 1]. Floating-point pictures are taken to be there already.
-        std: Standard deviation per channel, or None with ``mean``.
+        mean: Mean per channel; None for no normalisation.
+        std: Standard deviation per channel; None with ``mean``.
 
     Example:
         >>> Normalize((0.5,), (0.25,))(torch.tensor([[[0, 255]]], dtype=torch.uint8))
