@@ -23,12 +23,17 @@ isice.attach(timm_model, pooling="isqrt_cov", reduce=256)            # in a timm
 isice train --pooling "isice(sparsity=0.001)" …                      # on the command line
 ```
 
+Start with `isqrt_cov`: it is the most accurate pooling of the [CUB-200 records](../README.md#why) and
+costs little more than average pooling. With fewer positions H·W than channels a covariance is singular:
+reduce the channels (`reduce=`) or enlarge the images. What each pooling costs:
+[benchmarks.md](benchmarks.md).
+
 Output sizes are for C = {CHANNELS} and default options. Two words tell how well a definition is known:
 
 - **verified**: checked against the authors' or another public implementation;
 - **reconstructed**: part of the definition is not public, or differs on purpose; the assumptions are listed.
 
-Neither says that published accuracies were reproduced. What each pooling costs: [benchmarks.md](benchmarks.md).
+Neither says that published accuracies were reproduced.
 """
 
 
@@ -87,8 +92,9 @@ def _layer(name: str) -> Pooling:
 
 def pages() -> dict[Path, str]:
     """Return the whole page."""
-    table = ["| pooling | output | definition | source |", "|---|---|---|---|"]
+    table = ["| pooling | computes | output | definition |", "|---|---|---|---|"]
     for name in list_poolings():
         cls = pooling_class(name)
-        table.append(f"| [{name}](#{name}) | {size(name)} | {cls.fidelity} | {cls.reference} |")
+        summary = markdown(sections(cls)[0].strip().splitlines()[0]).rstrip(".").replace("|", "\\|")
+        table.append(f"| [{name}](#{name}) | {summary} | {size(name)} | {cls.fidelity} |")
     return {PAGE: "\n".join([HEADER, *table, "", *(describe(name) for name in list_poolings())])}
