@@ -11,15 +11,15 @@ from ._registry import register_pooling
 
 @register_pooling
 class BilinearPooling(Pooling):
-    """B-CNN: B = XXᵀ/n, not centred; then vec, signed square root and ℓ2.
+    """Bilinear pooling: the uncentred second moment XXᵀ/n, signed square root, ℓ2 normalisation.
 
-    The output has C² features, as published. B is symmetric, so ``upper_triangle`` loses nothing but the double weight
-    of the off-diagonal entries and halves the classifier.
+    The output has C² features, as published. The matrix is symmetric, so ``upper_triangle`` halves the output and only
+    changes the weight of the off-diagonal entries.
 
     Args:
         in_channels: Channels C of the feature map.
-        upper_triangle: Keep C(C+1)/2 features, each entry once.
-        eps: Bounds the slope of the signed square root at zero.
+        upper_triangle: Keep the C(C+1)/2 distinct entries only.
+        eps: Bound of the slope of the signed square root at zero.
 
     Example:
         >>> import torch
@@ -36,7 +36,7 @@ class BilinearPooling(Pooling):
         self.out_features = in_channels * (in_channels + 1) // 2 if upper_triangle else in_channels**2
 
     def matrix(self, x: Tensor) -> Tensor:
-        """The symmetric matrix (B, C, C) that :meth:`pool` vectorizes."""
+        """Return the symmetric matrix (B, C, C) that :meth:`pool` vectorizes."""
         return second_moment(x)
 
     def pool(self, x: Tensor) -> Tensor:

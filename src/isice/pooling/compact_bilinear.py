@@ -11,14 +11,14 @@ from ._registry import register_pooling
 
 @register_pooling
 class CompactBilinear(Pooling):
-    """A sketch of Σ_t x_t x_tᵀ of ``n_features`` entries, signed square root, ℓ2; the C² products are never formed.
+    """Compact bilinear pooling: a random sketch of Σ_t x_t x_tᵀ, signed square root, ℓ2 normalisation.
 
     Args:
         in_channels: Channels of the feature map.
         method: ``"tensor_sketch"`` (circular convolution of two count sketches, by FFT) or ``"random_maclaurin"``
-            (product of two random projections, which takes 2·C·n_features numbers).
-        n_features: Size of the output, any number; 8192 as published.
-        seed: Of the random projections, which are buffers and saved with the model.
+            (product of two random projections, which stores 2·C·n_features weights).
+        n_features: Output size; 8192 as published.
+        seed: Seed of the random projections, which are saved with the model.
 
     Example:
         >>> import torch

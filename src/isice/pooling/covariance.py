@@ -8,7 +8,7 @@ from ._registry import register_pooling
 
 @register_pooling
 class Covariance(SPDPooling):
-    """The covariance matrix itself, D(D+1)/2 numbers.
+    """Covariance pooling: the upper triangle of the covariance matrix, without normalisation.
 
     Example:
         >>> import torch

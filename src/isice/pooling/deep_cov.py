@@ -11,13 +11,13 @@ from ._registry import register_pooling
 
 @register_pooling
 class DeepCOV(SPDPooling):
-    """f(Σ + εI) with f a power or the logarithm: the upper triangle, C(C+1)/2 features.
+    """DeepCOV: a matrix function f(Σ + εI) of the covariance, a power or the logarithm.
 
     Args:
         in_channels: Channels C of the feature map.
         function: ``"power"`` or ``"log"``.
-        power: The exponent when ``function="power"``.
-        eps: The ridge ε; the logarithm of a singular Σ needs it.
+        power: Exponent for ``function="power"``.
+        eps: Ridge ε, needed for the logarithm of a singular Σ.
 
     Example:
         >>> import torch

@@ -17,15 +17,15 @@ from ._registry import register_pooling
 
 @register_pooling
 class DeepKSPD(Pooling):
-    """log(K + εI), K_ij = exp(−θ‖f_i − f_j‖²/n) over channels, θ learned: the upper triangle, C(C+1)/2 features.
+    """DeepKSPD: the logarithm of the kernel matrix K_ij = exp(−θ‖f_i − f_j‖²/n) of the channels, θ trained.
 
-    θ = softplus(``raw_theta``). At θ = 1 the kernel suits channels of about unit variance; :meth:`init_from` sets θ to
-    the reciprocal of the mean squared distance in given features.
+    θ = softplus(``raw_theta``). θ = 1 suits channels of about unit variance; :meth:`init_from` sets θ to the reciprocal
+    of the mean squared distance in given features.
 
     Args:
         in_channels: Channels C of the feature map.
-        theta: θ at the start.
-        eps: The ridge ε; equal channels make K singular.
+        theta: Initial θ.
+        eps: Ridge ε of K + εI; equal channels make K singular.
 
     Example:
         >>> import torch
@@ -47,13 +47,13 @@ class DeepKSPD(Pooling):
 
     @torch.no_grad()
     def init_from(self, features: Tensor) -> None:
-        """Sets θ so that the mean of θ·distance² over the channel pairs of features (B, C, H, W) is one."""
+        """Set θ so that the mean of θ·distance² over the channel pairs of features (B, C, H, W) is one."""
         off_diagonal = self.in_channels * max(self.in_channels - 1, 1)
         mean = squared_distances(features).sum(dim=(-2, -1)).mean().item() / off_diagonal
         self.raw_theta.fill_(_softplus_inverse(1 / max(mean, 1e-6)))
 
     def matrix(self, x: Tensor) -> Tensor:
-        """The symmetric matrix (B, C, C) that :meth:`pool` vectorizes."""
+        """Return the symmetric matrix (B, C, C) that :meth:`pool` vectorizes."""
         kernel = gaussian_kernel_matrix(x, functional.softplus(self.raw_theta.to(x.dtype)))
         return matrix_log(add_diagonal(kernel, self.eps))
 

@@ -11,18 +11,17 @@ from ._registry import register_pooling
 
 @register_pooling
 class DropCov(SPDPooling):
-    """Plain covariance; in training, channels are weighted and dropped first: the upper triangle, C(C+1)/2 features.
+    """DropCov: covariance pooling with channel attention and adaptive channel dropout in training.
 
     Training: attention y = softmax(conv₃(mean x)), x ← x + y·x, then channel dropout with the rate
-    1 − (10/log₂ C)·cos(Σ1, y) of each image. Evaluation: Σ of the features as they are.
+    1 − (10/log₂ C)·cos(Σ1, y) of each image. Evaluation: plain covariance.
 
-    The dropout mask is a hash of the attention's weights and ``seed``: the layer is a function of its input and its
-    state_dict, also in training. Every optimizer step changes the weights and so draws a new mask; frozen weights
-    freeze the mask.
+    The dropout mask is a hash of the attention weights and ``seed``, so the output depends only on the input and the
+    state_dict, also in training. Every optimizer step changes the weights and with them the mask.
 
     Args:
         in_channels: Channels C of the feature map.
-        seed: Seed of the attention's first weights and of the masks.
+        seed: Seed of the initial attention weights and of the masks.
 
     Example:
         >>> import torch

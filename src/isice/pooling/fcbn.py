@@ -14,18 +14,17 @@ from ._registry import register_pooling
 
 @register_pooling
 class FCBN(Pooling):
-    """vec(W₁ᵀ (XXᵀ/n)^½ W₂), signed square root, ℓ2; size n_left·n_right.
+    """FCBN: W₁ᵀ (XXᵀ/n)^½ W₂ with random projections, signed square root, ℓ2 normalisation.
 
-    Random Maclaurin uses each pair of projections once. With a few projections on each side and all their pairs, the
-    same number of features costs two thin matrix products.
+    All pairs of the projections on both sides give n_left·n_right features at the cost of two thin matrix products.
 
     Args:
         in_channels: Channels of the feature map.
-        n_left: Projections on the left side.
-        n_right: Projections on the right side.
+        n_left: Number of projections on the left.
+        n_right: Number of projections on the right.
         n_iter: Newton–Schulz steps of the square root.
-        learnable: Trains the projections; otherwise they are buffers.
-        seed: Of the projections, random signs over √C, saved with the model.
+        learnable: Train the projections.
+        seed: Seed of the projections (random signs over √C), which are saved with the model.
 
     Example:
         >>> import torch

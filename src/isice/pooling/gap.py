@@ -8,7 +8,7 @@ from ._registry import register_pooling
 
 @register_pooling
 class GAP(Pooling):
-    """The mean of the features over all positions, X1/n.
+    """Global average pooling: the mean of each channel over all positions.
 
     Example:
         >>> import torch

@@ -12,17 +12,17 @@ from ._registry import register_pooling
 
 @register_pooling
 class HIHCA(Pooling):
-    """z_r = Σ_t ∏_{s≤r} (U_{r,s} x_t) with trainable U, signed square root, ℓ2.
+    """HIHCA: trained polynomial features Σ_t ∏_{s≤r} (U_{r,s} x_t), signed square root, ℓ2 normalisation.
 
-    The published network concatenates several layers, each with its trainable scale, before this module; here the
-    input is one map. Size: ``n_features`` if homogeneous, else C + (degree − 1)·n_features.
+    The published network concatenates several layers first, each with a trained scale; here the input is one feature
+    map. Output size: ``n_features`` if homogeneous, else C + (degree − 1)·n_features.
 
     Args:
         in_channels: Channels of the feature map.
         degree: Highest degree r of the polynomial.
-        homogeneous: Only the highest degree; otherwise the mean of the features and all degrees from 2 on.
-        n_features: Features of each degree, 8192 as published.
-        seed: Of the initial weights, random signs over √n_features.
+        homogeneous: Use the highest degree only; otherwise the channel means and all degrees from 2.
+        n_features: Features per degree; 8192 as published.
+        seed: Seed of the initial weights, random signs over √n_features.
 
     Example:
         >>> import torch

@@ -11,15 +11,16 @@ from .bilinear import BilinearPooling
 
 @register_pooling
 class ImprovedBilinearPooling(BilinearPooling):
-    """Improved B-CNN: (XXᵀ/n)^½ by Newton–Schulz on A/‖A‖_F, times √‖A‖_F; then vec, signed square root and ℓ2.
+    """Improved bilinear pooling: the square root of XXᵀ/n, signed square root, ℓ2 normalisation.
 
-    The output has C² features, as published, or C(C+1)/2 with ``upper_triangle``.
+    The root of A = XXᵀ/n is computed by Newton–Schulz on A/‖A‖_F. The output has C² features, as published, or C(C+1)/2
+    with ``upper_triangle``.
 
     Args:
         in_channels: Channels C of the feature map.
-        n_iter: Newton–Schulz steps; 5 in the authors' network.
-        upper_triangle: Keep C(C+1)/2 features, each entry once.
-        eps: Bounds the slope of the signed square root at zero.
+        n_iter: Newton–Schulz steps; 5 as published.
+        upper_triangle: Keep the C(C+1)/2 distinct entries only.
+        eps: Bound of the slope of the signed square root at zero.
 
     Example:
         >>> import torch

@@ -11,7 +11,7 @@ from ._registry import register_pooling
 
 @register_pooling
 class ISICE(SPDPooling):
-    """Sparse inverse covariance by N projected gradient steps (Alg. 2); D(D+1)/2 numbers.
+    """iSICE: sparse inverse covariance by N projected gradient steps (Alg. 2).
 
     Options as in :func:`isice.functional.isice`; the defaults are those of the published code.
 
@@ -60,7 +60,7 @@ class ISICE(SPDPooling):
     def estimate(
         self, cov: Tensor, sparsity: float | Tensor, step_size: float | Tensor, vectorized: bool = False
     ) -> Tensor:
-        """Alg. 2 with this layer's options and the given λ and η, numbers or one value per image."""
+        """Apply Alg. 2 with this layer's options and the given λ and η, numbers or one value per image."""
         return isice(
             cov,
             sparsity=sparsity,

@@ -13,15 +13,15 @@ from .isice import ISICE
 
 @register_pooling
 class ISICEMLP(ISICE):
-    """iSICE with η·κ₁ and λ·κ₂, κ = τ + 2·sigmoid(FC(X1/n)) per image; D(D+1)/2 numbers.
+    """iSICE+MLP: iSICE with η·κ₁ and λ·κ₂, where κ = τ + 2·sigmoid(FC(X1/n)) is computed per image.
 
-    The auxiliary loss γ(κ − 1)² pulls the modulators towards one. Both start there (zero weights).
+    The auxiliary loss γ(κ − 1)² pulls the modulators κ towards one, where they start (zero weights).
 
     Args:
         in_channels: Channels D of the feature map.
-        tau: τ, the least value of a modulator.
+        tau: τ, the smallest value of a modulator.
         gamma: γ, weight of the auxiliary loss.
-        **options: Those of ``isice``.
+        **options: Options of ``isice``.
 
     Example:
         >>> import torch
@@ -44,16 +44,16 @@ class ISICEMLP(ISICE):
 
     @property
     def modulator_inputs(self) -> int:
-        """How many numbers the modulators see."""
+        """Return the number of inputs of the modulators."""
         return self.in_channels
 
     def modulate(self, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """Factors of η and λ, each (B,), from what the modulators see (B, modulator_inputs)."""
+        """Return the factors of η and λ, each (B,), for inputs (B, modulator_inputs)."""
         step_factor, sparsity_factor = modulation(self.modulators(seen), self.tau).unbind(-1)
         return step_factor, sparsity_factor
 
     def estimate_with_loss(self, x: Tensor, vectorized: bool) -> tuple[Tensor, Tensor]:
-        """The matrix (B, D, D), or the vector of its upper triangle, and the auxiliary loss."""
+        """Return the matrix (B, D, D), or its vectorised upper triangle, and the auxiliary loss."""
         step_factor, sparsity_factor = self.modulate(x.mean(dim=(-2, -1)))
         lam, eta = self.sparsity * sparsity_factor, self.step_size * step_factor
         estimate = self.estimate(covariance(x), lam, eta, vectorized)

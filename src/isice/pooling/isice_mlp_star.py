@@ -1,4 +1,4 @@
-"""iSICE+MLP*: modulators that also see the gradient ∇₁, and so differ from step to step."""
+"""iSICE+MLP*: modulators with the gradient ∇₁ as a further input, which differ from step to step."""
 
 from typing import Any, Literal
 
@@ -15,13 +15,13 @@ from .isice_mlp import ISICEMLP
 
 @register_pooling
 class ISICEMLPStar(ISICEMLP):
-    """iSICE with κ = τ + 2·sigmoid(FC([X1/n, ∇₁])) in every step (paper, appendix); D(D+1)/2 numbers.
+    """iSICE+MLP*: iSICE with κ = τ + 2·sigmoid(FC([X1/n, ∇₁])) computed in every step (paper, appendix).
 
     Args:
         in_channels: Channels D of the feature map.
-        summary: How the D×D matrix ∇₁ enters: the mean of each row, or its diagonal; times D, since its trace is
+        summary: How the D×D matrix ∇₁ is summarised: by its row means or its diagonal, times D, since its trace is
             about one.
-        **options: Those of ``isice_mlp``; ``first_gradient`` must be ``"inverse"``.
+        **options: Options of ``isice_mlp``; ``first_gradient`` must be ``"inverse"``.
 
     Example:
         >>> import torch
@@ -30,7 +30,7 @@ class ISICEMLPStar(ISICEMLP):
     """
 
     fidelity = "reconstructed"
-    assumed = "how the matrix ∇₁ enters a fully connected layer is not printed: D times its row means"
+    assumed = "∇₁ enters the fully connected layer as D times its row means, which the paper does not specify"
 
     def __init__(
         self, in_channels: int, *, summary: Literal["row_mean", "diagonal"] = "row_mean", **options: Any

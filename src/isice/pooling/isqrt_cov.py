@@ -12,14 +12,14 @@ from ._scale import OutputScale
 
 @register_pooling
 class ISQRTCov(SPDPooling):
-    """√(tr Σ)·Y_N, the square root of the covariance after N Newton–Schulz steps; D(D+1)/2 numbers.
+    """iSQRT-COV: the square root of the covariance by N Newton–Schulz steps, times √(tr Σ).
 
     Args:
         in_channels: Channels D of the feature map.
         n_iter: Newton–Schulz steps N.
-        scale: Factor of the output.
-        learn_scale: Learn that factor (on a log scale).
-        standardize: Divide the output by the standard deviation of the vectors that :meth:`init_from` sees.
+        scale: Factor applied to the output.
+        learn_scale: Train the logarithm of this factor.
+        standardize: Divide the output by the standard deviation measured by :meth:`init_from`.
 
     Example:
         >>> import torch
@@ -51,5 +51,5 @@ class ISQRTCov(SPDPooling):
         return self.output(newton_schulz_sqrt(covariance(x), self.n_iter, vectorized=True))
 
     def init_from(self, x: Tensor) -> None:
-        """Sets the standard deviation to divide by from feature maps (B, C, H, W) of training images."""
+        """Measure the standard deviation of the output on feature maps (B, C, H, W) of training images."""
         self.output.init_from(newton_schulz_sqrt(covariance(x), self.n_iter, vectorized=True))

@@ -14,18 +14,19 @@ from ._registry import register_pooling
 
 @register_pooling
 class KernelPooling(Pooling):
-    """[α₀, α₁·mean x, α_i·mean TS_i(x) for i = 2…order], signed square root, ℓ2; size 1 + C + (order − 1)·n_features.
+    """Kernel pooling: sketches of all orders of a Gaussian kernel, signed square root, ℓ2 normalisation.
 
-    The α are trainable and start at the Taylor coefficients of the Gaussian kernel, α_i² = e^{−2γ}(2γ)ⁱ/i!. Order
-    i + 1 reuses the Fourier transforms of order i.
+    The vector is [α₀, α₁·mean x, α_i·mean TS_i(x) for i = 2…order] with tensor sketches TS_i, of size
+    1 + C + (order − 1)·n_features. The α are trained from the Taylor coefficients of the kernel,
+    α_i² = e^{−2γ}(2γ)ⁱ/i!. Order i + 1 reuses the Fourier transforms of order i.
 
     Args:
         in_channels: Channels of the feature map.
         order: Highest order p.
-        n_features: Size of the sketch of each order.
-        gamma: γ of the Gaussian kernel. The paper takes one over the mean inner product of features of an image.
-        normalize_input: Brings every position to unit length, which the Taylor expansion of the kernel assumes.
-        seed: Of the hashes, which are buffers and saved with the model.
+        n_features: Sketch size of each order.
+        gamma: γ of the Gaussian kernel. The paper uses the reciprocal of the mean inner product of features.
+        normalize_input: Normalise every position to unit length, as the Taylor expansion assumes.
+        seed: Seed of the hashes, which are saved with the model.
 
     Example:
         >>> import torch
@@ -35,7 +36,7 @@ class KernelPooling(Pooling):
 
     reference = "Cui, Zhou, Wang, Liu, Lin, Belongie: Kernel Pooling for Convolutional Neural Networks, CVPR 2017"
     fidelity = "reconstructed"
-    assumed = "order 4, γ = 1 instead of an estimate from data, positions brought to unit length also in training"
+    assumed = "order 4; γ = 1 instead of an estimate from data; positions normalised to unit length also in training"
 
     index: Tensor
     sign: Tensor

@@ -11,11 +11,11 @@ from ._registry import register_pooling
 
 @register_pooling
 class LogEuclidean(SPDPooling):
-    """log(Σ + εI), where the Riemannian geometry of covariances becomes flat: the upper triangle, C(C+1)/2 features.
+    """Log-Euclidean pooling: the matrix logarithm log(Σ + εI), which maps covariances to a vector space.
 
     Args:
         in_channels: Channels C of the feature map.
-        eps: The ridge ε; variances far below it count as ε.
+        eps: Ridge ε, a lower bound of the eigenvalues.
 
     Example:
         >>> import torch

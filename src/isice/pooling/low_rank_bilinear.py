@@ -13,15 +13,15 @@ from ._registry import register_pooling
 
 @register_pooling
 class LowRankBilinear(Pooling):
-    """Logits ⟨U⁺U⁺ᵀ − U⁻U⁻ᵀ, X̃X̃ᵀ⟩/n + b with X̃ = PX and one low-rank pair U± for each class; size num_classes.
+    """LRBP: class scores ⟨U⁺U⁺ᵀ − U⁻U⁻ᵀ, X̃X̃ᵀ⟩/n + b with X̃ = PX and low-rank U± per class.
 
     Args:
         in_channels: Channels of the feature map.
-        num_classes: Classes; the layer returns their logits.
-        n_components: Rows of the shared projection P, set to principal components by :meth:`init_from`.
-        rank: Columns of U⁺ and U⁻ together, even.
-        power_norm: Signed square root of X̃; the published code also offers a trainable exponent and a scale.
-        average: Divides by the positions n, ours; the published code sums, which makes logits grow with resolution.
+        num_classes: Number of classes; the layer returns their logits.
+        n_components: Rows of the shared projection P, initialised to principal components by :meth:`init_from`.
+        rank: Columns of U⁺ and U⁻ together; an even number.
+        power_norm: Apply a signed square root to X̃. The published code also has a trained exponent and scale.
+        average: Divide by the number of positions n. The published code sums, so that logits grow with resolution.
 
     Example:
         >>> LowRankBilinear(8, num_classes=5)(torch.rand(2, 8, 7, 7)).shape
@@ -55,7 +55,7 @@ class LowRankBilinear(Pooling):
 
     @torch.no_grad()
     def init_from(self, descriptors: Tensor) -> None:
-        """Sets P to the leading principal components of descriptors (M, C), of which there must be n_components."""
+        """Set P to the leading principal components of descriptors (M, C), M ≥ ``n_components``."""
         if descriptors.ndim != 2 or min(descriptors.shape[0], self.in_channels) < self.n_components:
             raise ValueError(
                 f"low_rank_bilinear: expected at least {self.n_components} descriptors (M, {self.in_channels}) with "

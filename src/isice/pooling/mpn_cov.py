@@ -10,14 +10,14 @@ from ._registry import register_pooling
 
 @register_pooling
 class MPNCOV(SPDPooling):
-    """Matrix power normalized covariance Σ^p, p = ½: the upper triangle, C(C+1)/2 features.
+    """MPN-COV: matrix power normalised covariance Σ^p by eigendecomposition.
 
-    The authors' code sets eigenvalues at the level of rounding to zero. Here they count as that level, C·ε·λ_max, which
-    adds at most √(C·ε) of the largest to the root and keeps gradients finite for repeated and zero eigenvalues.
+    The authors' code sets eigenvalues below rounding error to zero. Here they are clamped to C·ε·λ_max, which keeps
+    gradients finite for repeated and zero eigenvalues.
 
     Args:
         in_channels: Channels C of the feature map.
-        power: The exponent p.
+        power: Exponent p.
 
     Example:
         >>> import torch

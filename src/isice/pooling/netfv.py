@@ -12,16 +12,17 @@ from ._registry import register_pooling
 
 @register_pooling
 class NetFV(Pooling):
-    """First and second moments of (x − μ_k)/σ_k under shares γ_k, signed square root, ℓ2: 2·K·C features.
+    """NetFV: first and second moments of (x − μ_k)/σ_k, softly assigned to K components (Fisher vector).
 
-    As in NetVLAD the shares are softmax_k(w_kᵀx + b_k), trained apart from μ and σ. They start as the posteriors of an
-    isotropic mixture: around small random means, or around k-means centres after :meth:`init_from`.
+    The assignment is softmax_k(w_kᵀx + b_k), trained independently of μ and σ as in NetVLAD. It starts as the posterior
+    of an isotropic mixture, around small random means or, after :meth:`init_from`, around k-means centres. A signed
+    square root and ℓ2 normalisation follow; 2·K·C features.
 
     Args:
         in_channels: Channels C of the feature map.
-        n_components: Components K of the mixture.
-        eps: Bounds the slope of the signed square root at zero.
-        seed: Seed of the first means.
+        n_components: Mixture components K.
+        eps: Bound of the slope of the signed square root at zero.
+        seed: Seed of the initial means.
 
     Example:
         >>> import torch
@@ -31,7 +32,7 @@ class NetFV(Pooling):
 
     reference = "Lin, RoyChowdhury, Maji: Bilinear CNNs for Fine-grained Visual Recognition, TPAMI 2018 (NetFV)"
     fidelity = "reconstructed"
-    assumed = "assignment as in NetVLAD, apart from μ and σ; no factors of the priors; the start of all parameters"
+    assumed = "assignment as in NetVLAD, independent of μ and σ; no prior factors; the initial values of all parameters"
 
     def __init__(self, in_channels: int, *, n_components: int = 64, eps: float = 1e-5, seed: int = 0) -> None:
         super().__init__(in_channels)
@@ -47,7 +48,7 @@ class NetFV(Pooling):
 
     @torch.no_grad()
     def init_from(self, descriptors: Tensor) -> None:
-        """Sets all parameters from descriptors (M, C) of training images, M ≥ K: k-means and the clusters' scales."""
+        """Set all parameters by k-means on descriptors (M, C) of training images, M ≥ K."""
         descriptors = descriptors.to(self.means)
         centres, nearest = kmeans(descriptors, self.n_components, seed=self.seed)
         scales, variance = diagonal_mixture(descriptors, centres, nearest)

@@ -12,17 +12,18 @@ from ._registry import register_pooling
 
 @register_pooling
 class NetVLAD(Pooling):
-    """ℓ2 per position, V_k = Σ_t a_k(x_t)(x_t − c_k), ℓ2 of each V_k, ℓ2 of all: K·C features.
+    """NetVLAD: residuals to K trained centres, V_k = Σ_t a_k(x_t)(x_t − c_k), softly assigned.
 
-    The assignment is the authors' preferred one, a = softmax_k(w_kᵀx) without offset, starting at w = α·c/‖c‖; then
-    w and c are trained apart. The centres start at random directions unless :meth:`init_from` is called.
+    Positions, each V_k and the whole vector of K·C features are ℓ2-normalised. The assignment is
+    a = softmax_k(w_kᵀx) without bias, as the authors prefer. It starts at w = α·c/‖c‖; then w and c are trained
+    independently. The centres start at random directions unless :meth:`init_from` is called.
 
     Args:
         in_channels: Channels C of the feature map.
-        n_clusters: Centres K.
-        alpha: Sharpness α of the first assignment; :meth:`init_from` computes it. The default is ours.
-        eps: Added to squared lengths of descriptors and of each V_k; empty positions and words keep bounded gradients.
-        seed: Seed of the first centres.
+        n_clusters: Number of centres K.
+        alpha: Sharpness α of the initial assignment, which :meth:`init_from` computes.
+        eps: Added to squared norms, which bounds the gradients of empty positions and clusters.
+        seed: Seed of the initial centres.
 
     Example:
         >>> import torch
@@ -47,7 +48,7 @@ class NetVLAD(Pooling):
 
     @torch.no_grad()
     def init_from(self, descriptors: Tensor) -> None:
-        """Sets centres and assignment from descriptors (M, C) of training images, M ≥ K: k-means, then α by the gap."""
+        """Set centres by k-means on descriptors (M, C) of training images, M ≥ K, and α by their distances."""
         descriptors = l2_normalize(descriptors.to(self.centres))
         centres, _ = kmeans(descriptors, self.n_clusters, seed=self.seed)
         directions = l2_normalize(centres)

@@ -1,4 +1,4 @@
-"""Partial correlation: the precision matrix without the scale of its variables, unit diagonal."""
+"""Partial-correlation pooling: the precision matrix scaled to unit diagonal."""
 
 import math
 from typing import Literal
@@ -20,20 +20,20 @@ from ._scale import OutputScale
 
 @register_pooling
 class PartialCorrelation(SPDPooling):
-    """−Ω_ij/√(Ω_ii Ω_jj) of a regularised inverse covariance; D(D+1)/2 numbers.
+    """Partial correlations −Ω_ij/√(Ω_ii Ω_jj) from a regularised inverse covariance Ω.
 
     Args:
         in_channels: Channels D of the feature map.
-        method: The inverse: ``"newton_schulz"`` stopped after ``n_inverse_iter`` steps, or exact with a ``"ridge"``.
-            None is ``"ridge"`` if a ridge is given, else ``"newton_schulz"``.
+        method: How Ω is regularised: ``"newton_schulz"`` stops after ``n_inverse_iter`` steps, ``"ridge"`` adds a
+            multiple of the identity. The default is ``"ridge"`` if a ridge is given, else ``"newton_schulz"``.
         n_inverse_iter: Newton–Schulz steps.
-        ridge: Weight of the identity against a mean eigenvalue of one (1 unless given). Or the rule by which each
-            image's features choose it: ``"ledoit_wolf"``, ``"oas"``, or ``"schaefer_strimmer"``, which shrinks the
-            correlation matrix instead of the covariance.
-        learn_ridge: Learn one positive factor of the ridge (on a log scale); it starts at the given ridge, or at one.
-        scale: Factor of the output.
-        learn_scale: Learn that factor (on a log scale).
-        standardize: Divide the output by the standard deviation of the vectors that :meth:`init_from` sees.
+        ridge: Ridge in units of the mean eigenvalue (default 1), or a rule that estimates it from each image's
+            features: ``"ledoit_wolf"``, ``"oas"``, or ``"schaefer_strimmer"``, which shrinks the correlation matrix
+            instead of the covariance.
+        learn_ridge: Train the logarithm of a factor of the ridge, starting at the given ridge or at one.
+        scale: Factor applied to the output.
+        learn_scale: Train the logarithm of this factor.
+        standardize: Divide the output by the standard deviation measured by :meth:`init_from`.
 
     Example:
         >>> import torch
@@ -76,7 +76,7 @@ class PartialCorrelation(SPDPooling):
         self.output = OutputScale(self.name, scale, learn=learn_scale, standardize=standardize)
 
     def ridge_of(self, x: Tensor) -> float | Tensor:
-        """The ridge for features (B, C, H, W): a number, or a value per image."""
+        """Return the ridge for features (B, C, H, W): a number, or one value per image."""
         chosen = shrinkage_ridge(x, self.ridge) if isinstance(self.ridge, str) else self.ridge
         if not self.learn_ridge:
             return chosen
@@ -95,5 +95,5 @@ class PartialCorrelation(SPDPooling):
         return self.output(self.partial_correlations(x))
 
     def init_from(self, x: Tensor) -> None:
-        """Sets the standard deviation to divide by from feature maps (B, C, H, W) of training images."""
+        """Measure the standard deviation of the output on feature maps (B, C, H, W) of training images."""
         self.output.init_from(vectorize(self.partial_correlations(x)))

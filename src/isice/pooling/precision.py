@@ -11,9 +11,9 @@ from ._registry import register_pooling
 
 @register_pooling
 class Precision(SPDPooling):
-    """The inverse covariance after N_s Newton–Schulz steps (Alg. 1); D(D+1)/2 numbers.
+    """Precision Ω: the inverse covariance by N_s Newton–Schulz steps (Alg. 1).
 
-    ``isice(n_iter=0)`` is the same inverse of Σ/tr Σ divided by its √trace.
+    ``isice(n_iter=0)`` is the same inverse for Σ/tr Σ, divided by the square root of its trace.
 
     Args:
         in_channels: Channels D of the feature map.

@@ -11,15 +11,15 @@ from .compact_bilinear import CompactBilinear
 
 @register_pooling
 class RUN(CompactBilinear):
-    """Damps the leading direction of XXᵀ, found by the power method, then pools compactly: n_features numbers.
+    """RUN: damp the leading eigenvector of XXᵀ by a rank-one update, then compact bilinear pooling.
 
     Args:
         in_channels: Channels of the feature map.
-        n_iter: Steps of the power method.
-        strength: ε, the share of the leading component that is removed from every feature.
-        method: Of the compact features, ``"tensor_sketch"`` or ``"random_maclaurin"``.
-        n_features: Size of the output.
-        seed: Of the first vector of the power method and of the random projections; all are saved with the model.
+        n_iter: Iterations of the power method that finds the eigenvector.
+        strength: ε, the fraction of the leading component that is removed.
+        method: Sketch: ``"tensor_sketch"`` or ``"random_maclaurin"``.
+        n_features: Output size.
+        seed: Seed of the initial vector and of the random projections, which are saved with the model.
 
     Example:
         >>> import torch
@@ -31,7 +31,7 @@ class RUN(CompactBilinear):
     fidelity = "reconstructed"
     assumed = (
         "ε = ½, two power iterations from a fixed random vector; the update acts on the features, hence on both sides "
-        "of XXᵀ; gradients flow through the power method; the output is a compact sketch of 8192 numbers, not all C²"
+        "of XXᵀ; gradients flow through the power method; the output is a compact sketch of 8192 features, not all C²"
     )
 
     start: Tensor

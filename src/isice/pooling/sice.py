@@ -15,15 +15,15 @@ from ._registry import register_pooling
 
 @register_pooling
 class SICE(SPDPooling):
-    """The graphical lasso of the channels' correlation matrix, solved to a certified gap; D(D+1)/2 numbers.
+    """SICE: the graphical lasso of the channel correlations, solved to a certified duality gap.
 
-    The gradient comes from the optimality conditions, not from the iterations. Each channel is brought to unit
-    variance first, so one λ means the same for every layer and image; a channel without variance stays unconnected.
+    Gradients come from the optimality conditions (implicit differentiation). Channels are scaled to unit variance, so
+    λ means the same for every layer and image; a channel without variance stays unconnected.
 
     Args:
         in_channels: Channels D of the feature map.
-        sparsity: λ on the correlation scale: 0 < λ, and from 1 on the result is diagonal.
-        learn_sparsity: Whether λ is a parameter (its logarithm is learned) that starts at ``sparsity``.
+        sparsity: λ > 0 on the correlation scale; λ ≥ 1 gives a diagonal result.
+        learn_sparsity: Train the logarithm of λ, starting at ``sparsity``.
         output: ``"precision"``, or ``"partial_correlation"`` (unit diagonal).
         tol: Largest duality gap, as a multiple of D.
         max_iter: Iterations after which a warning reports the gap reached.

@@ -13,17 +13,17 @@ from ._registry import register_pooling
 
 @register_pooling
 class SMSO(Pooling):
-    """z_k = w_kᵀΣw_k with learned w and unbiased Σ (÷ n − 1), then √(2z): ``n_features`` features.
+    """SMSO: square roots of the variances w_kᵀΣw_k along trained directions w_k.
 
-    The published network has batch normalization before Σ and after the root. In training it makes the vector of an
-    image depend on the rest of the batch, so here it is an option and off.
+    The features are √(2·w_kᵀΣw_k) with the unbiased Σ (divided by n − 1). The published network has batch normalisation
+    before Σ and after the root; it makes an image depend on its batch in training, so here it is an option.
 
     Args:
         in_channels: Channels C of the feature map.
-        n_features: Directions w, the size of the output.
-        batch_norm: Batch normalization of the features and of the vector, as published.
-        eps: Bounds the slope of the square root at zero.
-        seed: Seed of the first directions (Glorot).
+        n_features: Number of directions, the output size.
+        batch_norm: Normalise the features and the vector by batch normalisation, as published.
+        eps: Bound of the slope of the square root at zero.
+        seed: Seed of the initial directions (Glorot).
 
     Example:
         >>> import torch
@@ -33,7 +33,7 @@ class SMSO(Pooling):
 
     reference = "Yu, Salzmann: Statistically-motivated Second-order Pooling, ECCV 2018"
     fidelity = "reconstructed"
-    assumed = "2048 features; no batch normalization unless asked for, since the published rows do not say"
+    assumed = "2048 features; no batch normalisation by default, since the published tables do not say"
 
     def __init__(
         self, in_channels: int, *, n_features: int = 2048, batch_norm: bool = False, eps: float = 1e-5, seed: int = 0

@@ -1,4 +1,4 @@
-"""A saturating function of the covariance's eigenvalues: what shrinkage does, apart from partial correlation."""
+"""Spectral map: a saturating function of the covariance's eigenvalues."""
 
 from typing import Literal
 
@@ -16,20 +16,20 @@ from ._scale import OutputScale
 
 @register_pooling
 class SpectralMap(SPDPooling):
-    """x/(x + r) or log(1 + x/r) of the eigenvalues of D·Σ/tr Σ; D(D+1)/2 numbers.
+    """Spectral map: x/(x + r) or log(1 + x/r) applied to the eigenvalues of D·Σ/tr Σ.
 
-    Off the diagonal the ratio is −rΩ_ij with Ω = (D·Σ/tr Σ + rI)⁻¹: ``partial_correlation(ridge=r)`` without its
-    division by the diagonal of Ω.
+    With ``"ratio"`` the off-diagonal entries are −rΩ_ij with Ω = (D·Σ/tr Σ + rI)⁻¹, as in
+    ``partial_correlation(ridge=r)`` before the division by the diagonal of Ω.
 
     Args:
         in_channels: Channels D of the feature map.
         kind: ``"ratio"`` or ``"log"``, see :func:`isice.functional.saturate`.
-        ridge: r, the eigenvalue at which saturation begins, in units of the mean one.
-        power: Takes this power of the covariance first.
-        normalize: ``"none"``, or ``"correlation"`` to divide by the result's own diagonal.
-        scale: Factor of the output.
-        learn_scale: Learn that factor (on a log scale).
-        standardize: Divide the output by the standard deviation of the vectors that :meth:`init_from` sees.
+        ridge: r, the eigenvalue at which saturation begins, in units of the mean eigenvalue.
+        power: Power of the covariance, applied first.
+        normalize: ``"none"``, or ``"correlation"`` to scale the result to unit diagonal.
+        scale: Factor applied to the output.
+        learn_scale: Train the logarithm of this factor.
+        standardize: Divide the output by the standard deviation measured by :meth:`init_from`.
 
     Example:
         >>> import torch
@@ -68,5 +68,5 @@ class SpectralMap(SPDPooling):
         return self.output(self._mapped(cov))
 
     def init_from(self, x: Tensor) -> None:
-        """Sets the standard deviation to divide by from feature maps (B, C, H, W) of training images."""
+        """Measure the standard deviation of the output on feature maps (B, C, H, W) of training images."""
         self.output.init_from(vectorize(self._mapped(covariance(x))))

@@ -13,18 +13,19 @@ from ._registry import register_pooling
 
 @register_pooling
 class TKPF(Pooling):
-    """Pairs of projections ((I_r ⊗ A′) ⊗ (B′ ⊗ I_r))·vec(XXᵀ/n), each with signed square root and ℓ2, then combined.
+    """TKPF: structured projections ((I_r ⊗ A′) ⊗ (B′ ⊗ I_r))·vec(XXᵀ/n), signed square root, ℓ2 normalisation.
 
-    Size n_left·n_right, times n_pairs when concatenated. Neither XXᵀ nor the large projection is formed.
+    Several pairs (A′, B′) are summed or concatenated. The output has n_left·n_right features, times n_pairs when
+    concatenated. Neither XXᵀ nor the large projection is formed.
 
     Args:
         in_channels: Channels of the feature map.
         n_left: Rows of I_r ⊗ A′, a multiple of ``blocks``.
         n_right: Rows of B′ ⊗ I_r, a multiple of ``blocks``.
-        blocks: r, the size of the identities; channels are filled up with zeros to a multiple of it.
-        n_pairs: Independent pairs (A′, B′).
+        blocks: r, the size of the identities; channels are zero-padded to a multiple of it.
+        n_pairs: Number of pairs (A′, B′).
         combine: ``"sum"`` or ``"concat"``.
-        seed: Of the initial values of the trained A′ and B′.
+        seed: Seed of the initial A′ and B′, which are trained.
 
     Example:
         >>> TKPF(8, n_left=4, n_right=6, blocks=2)(torch.rand(2, 8, 7, 7)).shape
