@@ -152,7 +152,7 @@ def test_wrong_image_size_is_named():
     ):
         fixed(torch.rand(1, 3, 48, 32))
     windowed = create_backbone("coatnet_nano_rw_224", img_size=64).eval()
-    with pytest.raises(ValueError, match="expected images of a size this backbone takes, got 96×64"):
+    with pytest.raises(ValueError, match="expected images of a size that this backbone accepts, got 96×64"):
         windowed(torch.rand(1, 3, 96, 64))
     with pytest.raises(ValueError, match="got 40×40 pixels"):
         create_backbone("test_vit", img_size=40)

@@ -165,7 +165,7 @@ def test_no_network_is_an_error_that_says_what_to_do(monkeypatch):
 
     monkeypatch.setattr(hub, "hf_hub_download", download)
     with pytest.raises(
-        OSError, match=r"'owner/birds', but it could not be fetched \(Local.*: no connection\).*local-dir"
+        OSError, match=r"'owner/birds', but it could not be downloaded \(Local.*: no connection\).*local-dir"
     ):
         isice.create_model("hf-hub:owner/birds")
 

@@ -194,7 +194,7 @@ def test_a_local_file_replaces_the_download(tmp_path, monkeypatch):
         ("small_cnn", {"in_chans": 0}, ValueError, "expected in_chans ≥ 1, got 0"),
         ("test_resnet", {"in_chans": 0}, ValueError, "create_model: expected in_chans ≥ 1, got 0"),
         ("test_resnet", {"img_size": "big"}, ValueError, r"expected img_size .*got 'big'"),
-        ("test_resnet", {"colour": 1}, TypeError, "create_model: expected arguments that test_resnet takes.*colour"),
+        ("test_resnet", {"colour": 1}, TypeError, "create_model: expected arguments of test_resnet.*colour"),
         ("small_cnn", {"checkpoint_path": "none.pth"}, FileNotFoundError, r"none\.pth"),
         ("small_cnn", {"pooling": create_pooling("gap", 5)}, ValueError, "for 6 channels, got one for 5"),
     ],

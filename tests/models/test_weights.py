@@ -108,7 +108,7 @@ class Trap:
 
 def test_a_pickle_with_code_is_refused_and_not_run(tmp_path):
     torch.save({"model": Trap(tmp_path / "ran")}, tmp_path / "a.pth")
-    with pytest.raises(ValueError, match=r"load_weights: .*a\.pth.*needs code.*convert it to safetensors"):
+    with pytest.raises(ValueError, match=r"load_weights: .*a\.pth.*with code.*convert it to safetensors"):
         load_weights(small(), tmp_path / "a.pth")
     assert not (tmp_path / "ran").exists()
 

@@ -1,4 +1,4 @@
-"""Models: any timm backbone, channel reduction, a pooling layer and a linear classifier."""
+"""Models: a timm backbone and a head of channel reduction, pooling and classifier."""
 
 from .backbone import PAPER_BACKBONES, Backbone, create_backbone
 from .classifier import Classifier, create_classifier

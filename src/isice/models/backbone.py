@@ -1,4 +1,4 @@
-"""② Backbones: any timm network made to return one feature map (B, C, H, W), whatever its own layout."""
+"""② Backbones: any timm network, adapted to return a feature map (B, C, H, W)."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -22,34 +22,36 @@ PAPER_BACKBONES = {
     "swin_tiny": "swin_tiny_patch4_window7_224.ms_in1k",
     "swin_base": "swin_base_patch4_window7_224.ms_in1k",
 }
-"""The paper's eight backbones by their short names → the timm names whose ImageNet-1k weights stand for the paper's.
+"""Short names of the paper's eight backbones → timm names with ImageNet-1k weights.
 
-The paper used the weights of torchvision 0.13. timm carries those of VGG, ResNet and ResNeXt (``tv_in1k``). It does
-not carry torchvision's own ConvNeXt and Swin weights; the original authors' ImageNet-1k weights (``fb_in1k``,
-``ms_in1k``) take their place.
+The paper used the weights of torchvision 0.13. timm has those of VGG, ResNet and ResNeXt
+(``tv_in1k``), but not those of ConvNeXt and Swin: here their authors' ImageNet-1k weights are used
+(``fb_in1k``, ``ms_in1k``).
 """
 
 ImageSize = int | Sequence[int] | None
 
 
 class Backbone(nn.Module):
-    """A timm network without its pooling and classifier: images (B, in_chans, H, W) → features (B, C, H', W').
+    """A timm network without pooling and classifier: images → feature maps (B, C, H, W).
 
-    The network is taken over and changed: its classifier goes, its final norm stays, VGG loses its last max-pool and
-    its fully connected layers. One blank image is sent through it to learn the channels and to fail early.
+    The network is modified in place: the classifier is removed and the final norm kept. VGG also
+    loses its last max-pooling and its fully connected layers. A forward pass of one blank image
+    determines the number of channels and detects unsupported networks.
 
     Args:
         model: A network made by ``timm.create_model``.
-        name: What to call it in messages and records; timm's own name by default.
-        img_size: Height and width of the blank image; by default the size the network was built for.
+        name: Name in messages and records; by default that of timm.
+        img_size: Height and width of the blank image; by default the size the network was built
+            for.
 
     Attributes:
         model: The timm network.
         out_channels: Channels C of the feature map.
         in_chans: Channels of the images.
-        built_for: Height and width of the image the network was tried with.
-        config: The arguments of :func:`create_backbone` that make it again.
-        fixed_size: The only height and width the network accepts, or None.
+        built_for: Height and width of the blank image.
+        config: The arguments of :func:`create_backbone` that rebuild it.
+        fixed_size: The only height and width that the network accepts, or None.
 
     Example:
         >>> Backbone(timm.create_model("test_resnet"))(torch.rand(2, 3, 96, 64)).shape
@@ -77,7 +79,7 @@ class Backbone(nn.Module):
         self.training = model.training
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps images (B, in_chans, H, W) to features (B, out_channels, H', W')."""
+        """Map images (B, in_chans, H, W) to features (B, out_channels, H', W')."""
         self._check_images(x)
         if torch.compiler.is_compiling():
             return self._features(x)
@@ -95,12 +97,13 @@ class Backbone(nn.Module):
         return _to_map(self.name, self.model, out, (x.shape[-2], x.shape[-1]))
 
     def _probe(self) -> int:
-        """The channels of the feature map, found with one blank image; chooses the way through the network."""
+        """Return the channels of a feature map, and find out whether to bypass the timm head."""
         parameter = next(self.model.parameters())
         blank = torch.zeros(1, self.in_chans, *self.built_for, dtype=parameter.dtype, device=parameter.device)
         try:
             with torch.no_grad():
-                # Some heads pool or flatten even when told not to; the features before the head are still a map.
+                # Some timm heads pool even with global_pool=""; then use the features before the
+                # head.
                 self._by_head = self._by_head and _is_map(self.model(blank))
                 if not self._by_head:
                     _remove_head(self.model)
@@ -128,14 +131,15 @@ class Backbone(nn.Module):
 def create_backbone(
     name: str, *, pretrained: bool = False, in_chans: int = 3, img_size: ImageSize = None, **backbone_kwargs: Any
 ) -> Backbone:
-    """Makes a timm backbone by one of the paper's short names or any timm name.
+    """Create a timm backbone.
 
     Args:
-        name: A key of :data:`PAPER_BACKBONES`, or a timm name with or without a tag (``"resnet50.a1_in1k"``).
+        name: A key of :data:`PAPER_BACKBONES`, or a timm name with or without a tag
+            (``"resnet50.a1_in1k"``).
         pretrained: Download the weights of that name.
         in_chans: Channels of the images.
-        img_size: Height and width of the images. Swin, ViT and the like are built for it; a convolutional network
-            takes any size and is only tried with it.
+        img_size: Height and width of the images. Swin and ViT are built for one size; a
+            convolutional network accepts any size, and is only tested with this one.
         **backbone_kwargs: More arguments of ``timm.create_model``.
 
     Example:
@@ -152,8 +156,8 @@ def create_backbone(
         model = _build(timm_name, pretrained, kwargs if size is None else {"img_size": size, **kwargs})
     except TypeError as error:
         if size is None or "img_size" not in str(error):
-            raise TypeError(f"create_model: expected arguments that {name} takes, got another ({error}).") from error
-        # A convolutional network has no such argument, because it takes any size.
+            raise TypeError(f"create_model: expected arguments of {name}, got an unknown one ({error}).") from error
+        # Convolutional networks accept any size and have no such argument.
         model = _build(timm_name, pretrained, kwargs)
     backbone = Backbone(model, name=name, img_size=size)
     backbone.config.update(backbone_kwargs)
@@ -164,7 +168,7 @@ def _timm_name(name: str) -> str:
     if not isinstance(name, str):
         raise TypeError(f"create_model: expected a name, got {type(name).__name__}; attach() takes a model you have.")
     timm_name = PAPER_BACKBONES.get(name, name)
-    if ":" in timm_name:  # a name with a source ("hf-hub:…", "local-dir:…") is timm's to resolve
+    if ":" in timm_name:  # timm resolves names with a source ("hf-hub:…", "local-dir:…")
         return timm_name
     if not timm.is_model(timm_name):
         hint = suggestion(name, [*PAPER_BACKBONES, "small_cnn", *timm.list_models()])
@@ -174,7 +178,7 @@ def _timm_name(name: str) -> str:
         )
     tagged = timm.list_pretrained(timm_name.split(".")[0] + ".*") if "." in timm_name else []
     if tagged and timm_name not in tagged:
-        raise ValueError(f"create_model: expected one of {', '.join(tagged)}, got {name!r}; choose a tag timm knows.")
+        raise ValueError(f"create_model: expected one of {', '.join(tagged)}, got {name!r}; choose one of these tags.")
     return timm_name
 
 
@@ -190,16 +194,15 @@ def _build(timm_name: str, pretrained: bool, kwargs: dict[str, Any]) -> nn.Modul
         return timm.create_model(timm_name, pretrained=True, **kwargs)
     except TypeError:
         raise
-    except Exception as error:  # every hub client has its own errors, and none of them says what to do instead
+    except Exception as error:  # download errors have no common base class
         raise RuntimeError(
-            f"create_model: expected to download the pretrained weights of {timm_name!r}, but they could not be "
-            f"downloaded or loaded ({type(error).__name__}: {error}); pass checkpoint_path= with a local file, "
-            "or pretrained=False."
+            f"create_model: expected pretrained weights of {timm_name!r}, but they could not be downloaded or loaded "
+            f"({type(error).__name__}: {error}); pass checkpoint_path= with a local file, or pretrained=False."
         ) from error
 
 
 def check_timm(who: str, model: Any) -> None:
-    """Raises TypeError unless ``model`` is a timm network whose head can be taken off."""
+    """Raise TypeError unless ``model`` is a timm network with a removable classifier."""
     missing = [name for name in ("forward_features", "reset_classifier") if not hasattr(model, name)]
     if not isinstance(model, nn.Module) or missing:
         raise TypeError(
@@ -215,7 +218,7 @@ def _in_chans(model: nn.Module) -> int:
 
 
 def _drop_head(model: nn.Module) -> bool:
-    """Removes classifier and pooling; False where the head insists on pooling, so that it must be bypassed."""
+    """Remove pooling and classifier; return False if the timm head always pools."""
     if isinstance(model, VGG):
         if isinstance(model.features[-1], nn.MaxPool2d):
             model.features = model.features[:-1]
@@ -229,7 +232,7 @@ def _drop_head(model: nn.Module) -> bool:
 
 
 def _remove_head(model: nn.Module) -> None:
-    """Removes what is bypassed, because parameters without gradients stop distributed training."""
+    """Remove the bypassed timm head: distributed training fails on parameters without gradients."""
     classifiers = (getattr(model, "pretrained_cfg", None) or {}).get("classifier") or ()
     for name in (classifiers,) if isinstance(classifiers, str) else classifiers:
         setattr(model, name.split(".")[0], nn.Identity())
@@ -240,7 +243,7 @@ def _is_map(out: Any) -> bool:
 
 
 def _to_map(who: str, model: nn.Module, out: Any, image_size: tuple[int, int]) -> Tensor:
-    """Brings NCHW maps, NHWC maps and token sequences to (B, C, H, W)."""
+    """Convert NCHW maps, NHWC maps and token sequences to (B, C, H, W)."""
     if isinstance(out, Tensor) and out.ndim == 4:
         nhwc = str(getattr(model, "output_fmt", "NCHW")).endswith("NHWC")
         return out.permute(0, 3, 1, 2) if nhwc else out
@@ -250,16 +253,17 @@ def _to_map(who: str, model: nn.Module, out: Any, image_size: tuple[int, int]) -
             prefix = 0 if getattr(model, "cls_token", None) is None else 1
         grid = _grid(model, out.shape[1] - prefix, image_size)
         if grid is not None:
-            return out[:, prefix:].transpose(1, 2).unflatten(2, grid)
+            tokens: Tensor = out[:, prefix:].transpose(1, 2)
+            return torch.unflatten(tokens, 2, grid)
     got = f"an output of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
     raise ValueError(
-        f"{who}: expected a backbone with a spatial feature map, got {got}; second-order pooling needs positions, "
-        "choose a network that keeps them, such as resnet50, convnext_tiny, swin_tiny or a plain ViT."
+        f"{who}: expected a backbone with a spatial feature map, got {got}; second-order pooling needs positions: "
+        "choose for example resnet50, convnext_tiny, swin_tiny or a plain ViT."
     )
 
 
 def _grid(model: nn.Module, n_tokens: int, image_size: tuple[int, int]) -> tuple[int, int] | None:
-    """Rows and columns of a token sequence, from the network's stride, or from the image's shape if it has none."""
+    """Infer the grid of a token sequence from the stride or the aspect ratio of the image."""
     height, width = image_size
     info = getattr(model, "feature_info", None)
     stride = info[-1].get("reduction", 0) if isinstance(info, list) and info else 0
@@ -273,7 +277,7 @@ def _grid(model: nn.Module, n_tokens: int, image_size: tuple[int, int]) -> tuple
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a moment; parts return to the mode they had, new parts take the model's."""
+    """Switch to eval mode; afterwards restore each mode, new modules taking the model's."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -292,7 +296,7 @@ def _pair(size: Any) -> tuple[int, int]:
 
 def _wrong_size(who: str, size: Sequence[int], error: Exception) -> ValueError:
     return ValueError(
-        f"{who}: expected images of a size this backbone takes, got {_size(size)} pixels ({error}); "
+        f"{who}: expected images of a size that this backbone accepts, got {_size(size)} pixels ({error}); "
         "resize the images, or pass another img_size when creating the model."
     )
 

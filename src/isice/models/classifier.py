@@ -7,9 +7,10 @@ from ..pooling import Pooling
 
 
 class Classifier(nn.Linear):
-    """A linear layer in the dtype of its weight (float32) whatever the autocast dtype.
+    """A linear layer that computes in the dtype of its weight (float32), also under autocast.
 
-    The entries of a normalised matrix are small (1/D and below): a 16-bit product would lose what the pooling kept.
+    The entries of a normalised matrix are small (1/D and below), and a 16-bit product would lose
+    their precision.
 
     Example:
         >>> Classifier(8, 3)(torch.rand(2, 8)).shape
@@ -17,13 +18,13 @@ class Classifier(nn.Linear):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps vectors (B, in_features) to logits (B, out_features)."""
+        """Map vectors (B, in_features) to logits (B, out_features)."""
         with torch.autocast(x.device.type, enabled=False):
             return super().forward(x.to(self.weight.dtype))
 
 
 def create_classifier(pooling: Pooling, num_classes: int) -> nn.Module:
-    """The classifier for a pooling layer: identity when the layer returns logits itself or ``num_classes`` is 0."""
+    """Create the classifier: the identity if the pooling returns logits or ``num_classes`` is 0."""
     if pooling.needs_num_classes or num_classes == 0:
         return nn.Identity()
     return Classifier(pooling.out_features, num_classes)

@@ -1,7 +1,8 @@
-"""Sharing a network: a folder or a Hugging Face repository with its config, its weights and a truthful card.
+"""Save a network to a folder or a Hugging Face repository, and load it.
 
-``config.json`` holds the arguments that build the network, and what travels with it (``about``): classes, input,
-training. ``model.safetensors`` holds the weights. ``README.md`` is the model card, written from ``about`` alone.
+``config.json`` holds the arguments that build the network, and ``about``: classes, input and
+training. The weights are ``model.safetensors``. ``README.md`` is the model card, generated from
+``about``.
 """
 
 import json
@@ -24,32 +25,32 @@ _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 
 
 class HubModel(ModelHubMixin, library_name="isice", pipeline_tag="image-classification", tags=["second-order pooling"]):
-    """huggingface_hub's ``save_pretrained``, ``push_to_hub`` and ``from_pretrained`` for :class:`Network`.
+    """Methods ``save_pretrained``, ``push_to_hub`` and ``from_pretrained`` of :class:`Network`.
 
     Attributes:
-        about: What travels with the weights and is not needed to build the network: ``classes``, ``input`` (size and
-            normalisation of the images) and ``training`` (where the weights come from, and how good they are).
+        about: Metadata saved with the weights: ``classes``, ``input`` (size and normalisation of
+            the images) and ``training`` (data, settings and accuracy).
     """
 
     about: dict[str, Any]
 
     def save_pretrained(self, save_directory: str | Path, *, config: Any = None, **kwargs: Any) -> str | None:
-        """Writes config, weights and card to a folder, from which :func:`isice.create_model` makes the network again.
+        """Save config, weights and model card to a folder that :func:`isice.create_model` loads.
 
         Args:
-            save_directory: The folder. A card that is there already is left as it is.
-            config: Not for use: the config is the network's own.
-            **kwargs: ``push_to_hub``, ``repo_id`` and the like, as in huggingface_hub.
+            save_directory: The folder. An existing model card is kept.
+            config: Required by huggingface_hub; leave unset.
+            **kwargs: Options of huggingface_hub, such as ``push_to_hub`` and ``repo_id``.
         """
         return super().save_pretrained(save_directory, config=config or self._shared_config(), **kwargs)
 
     def generate_model_card(self, *args: Any, source: str | None = None, **kwargs: Any) -> ModelCard:
-        """The model card: what the network is and what is known about it, and nothing else.
+        """Generate the model card.
 
         Args:
-            *args: Not used.
-            source: The name under which :func:`isice.create_model` will find the network.
-            **kwargs: Not used.
+            *args: Unused; required by huggingface_hub.
+            source: Name under which :func:`isice.create_model` finds the network.
+            **kwargs: Unused; required by huggingface_hub.
         """
         card_data = self._hub_mixin_info.model_card_data
         return ModelCard(f"---\n{card_data.to_yaml()}\n---\n\n{card_text(self._shared_config(), source)}")
@@ -94,13 +95,13 @@ class HubModel(ModelHubMixin, library_name="isice", pipeline_tag="image-classifi
 
 
 def find_shared(name: str) -> tuple[str, str | None] | None:
-    """Says where the network behind a name is: (folder or repository, revision).
+    """Find a shared network: return (folder or repository, revision), or None if it is a backbone.
 
-    None for the names of backbones, those that timm reads from a folder or a repository included.
+    Folders and repositories in the format of timm are backbones.
 
     Args:
-        name: ``"hf-hub:owner/name"``, with ``"@revision"`` if wanted, ``"local-dir:folder"``, or a path that begins
-            with ``.``, ``/`` or ``~``. Any other name is a backbone's.
+        name: ``"hf-hub:owner/name"``, optionally with ``"@revision"``, ``"local-dir:folder"``, or a
+            path that begins with ``.``, ``/`` or ``~``. Any other name is a backbone.
     """
     folder = local_folder(name)
     if folder is not None:
@@ -115,7 +116,7 @@ def find_shared(name: str) -> tuple[str, str | None] | None:
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder that a name means, or None if it is no path.
+    """Return the folder that a name refers to, or None if it is not a path.
 
     Example:
         >>> local_folder("local-dir:shared/birds").as_posix(), local_folder("hf-hub:owner/birds")
@@ -127,15 +128,15 @@ def local_folder(name: str) -> Path | None:
 
 
 def _download(repo: str, file: str, **options: Any) -> Path | None:
-    """The local copy of a file of a repository; None if the repository is there without that file."""
+    """Download a file of a repository and return its path, or None if the repository lacks it."""
     try:
         return Path(hf_hub_download(repo, file, **options))
     except (EntryNotFoundError, HFValidationError, OSError) as error:
-        # "Not in the cache, and no network" is another thing than "the repository has no such file".
+        # LocalEntryNotFoundError (no network, not cached) is a subclass of EntryNotFoundError.
         if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
             return None
         raise OSError(
-            f"create_model: expected to read {file} of the repository {repo!r}, but it could not be fetched "
+            f"create_model: expected to read {file} of the repository {repo!r}, but it could not be downloaded "
             f"({type(error).__name__}: {_short(error)}); check the name, your connection and access, "
             f"or pass a local copy as {LOCAL}PATH."
         ) from error
@@ -147,7 +148,7 @@ def _short(error: Exception) -> str:
 
 def _read_config(path: Path) -> Any:
     if not path.is_file():
-        hint = "; this is a run folder: share it with isice push, or read it with load_trained"
+        hint = "; this is a run folder: share it with isice push, or load it with load_trained"
         raise FileNotFoundError(
             f"create_model: expected {_CONFIG} in {str(path.parent)!r}, got none"
             f"{hint if (path.parent / 'checkpoints').is_dir() else '; it is not the folder of a shared model'}."
@@ -155,7 +156,9 @@ def _read_config(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"create_model: expected JSON in {str(path)!r}, got something else ({error}).") from None
+        raise ValueError(
+            f"create_model: expected JSON in {str(path)!r}, got something else ({error}); save it again."
+        ) from None
 
 
 def _is_ours(config: Any, where: str) -> bool:
@@ -166,9 +169,11 @@ def _is_ours(config: Any, where: str) -> bool:
 
 
 def _checked(config: Any, where: str) -> dict[str, Any]:
-    """The config, if it is one of ours in a format that is known."""
+    """Return the config if it is one of isice in a known format."""
     if not isinstance(config, dict) or config.get("library_name") != "isice":
-        raise ValueError(f"create_model: expected a model shared by isice in {where!r}, got another or none.")
+        raise ValueError(
+            f"create_model: expected a model shared by isice in {where!r}, got another or none; check the name."
+        )
     if config.get("schema") != SCHEMA or not isinstance(config.get("network"), dict):
         raise ValueError(
             f"create_model: expected {_CONFIG} of format {SCHEMA} in {where!r}, got {config.get('schema')!r}; "

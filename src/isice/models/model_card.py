@@ -1,15 +1,15 @@
-"""The text of a model card: written from what is recorded, and silent about what is not."""
+"""The text of a model card, generated from recorded facts only."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def card_text(config: Mapping[str, Any], source: str | None = None) -> str:
-    """The card of a shared network, as Markdown.
+    """Return the model card as Markdown.
 
     Args:
-        config: The shared config: ``network`` and ``about``.
-        source: What :func:`isice.create_model` is to be given, such as ``"hf-hub:owner/name"``.
+        config: The shared config with the keys ``network`` and ``about``.
+        source: Name for :func:`isice.create_model`, such as ``"hf-hub:owner/name"``.
 
     Example:
         >>> network = {"name": "resnet50", "pooling": "gap()", "num_classes": 7, "reduce": None, "in_chans": 3}
@@ -33,7 +33,7 @@ def _use(source: str, network: Mapping[str, Any], images: Mapping[str, Any] | No
     lines += ["logits = model(images)", 'names = model.about["classes"]', "```", ""]
     shape = f"(B, {network['in_chans']}, H, W)"
     if images is None:
-        return "\n".join([*lines, f"`images` are {shape}; which size and normalisation is not recorded."])
+        return "\n".join([*lines, f"`images` are {shape}; their size and normalisation are not recorded."])
     scaled = "values in [0, 1]"
     if images["mean"] is not None:
         scaled += f", minus {_numbers(images['mean'])}, divided by {_numbers(images['std'])} per channel"
@@ -47,8 +47,8 @@ def _training(facts: Mapping[str, Any] | None) -> str:
         return "## Training\n\nNothing is recorded about where the weights come from."
     rows = {
         "data": facts["data"],
-        "images": ", ".join(f"{part} {count:,}" for part, count in facts["images"].items()),
-        **{f"top-1 accuracy, {part}": f"{value:.2%}" for part, value in facts["accuracy"].items()},
+        "images": ", ".join(f"{split} {count:,}" for split, count in facts["images"].items()),
+        **{f"top-1 accuracy, {split}": f"{value:.2%}" for split, value in facts["accuracy"].items()},
         "epoch of these weights": facts["epoch"],
         "epoch chosen on": facts["chosen_on"],
         "seed": facts["seed"],

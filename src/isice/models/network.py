@@ -1,4 +1,4 @@
-"""Backbone ② → reduce ③ → pooling ④–⑥ → classifier ⑦: from a name, shared by someone, or around a timm model."""
+"""Networks: backbone ② → reduction ③ → pooling ④–⑥ → classifier ⑦."""
 
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,19 @@ from .weights import LoadReport, check_file, load_weights
 
 
 class Network(nn.Module, HubModel):
-    """An image classifier with a pooling layer of choice; :func:`create_model` and :func:`attach` make one.
+    """An image classifier with a choice of pooling, made by :func:`create_model` or :func:`attach`.
 
     Args:
-        backbone: Gives the feature map (B, C, H, W).
-        pooling: A spec string such as ``"isice(n_iter=5)"``, or a layer made for the reduced channels.
+        backbone: Module that returns feature maps (B, C, H, W).
+        pooling: A spec string such as ``"isice(n_iter=5)"``, or a pooling for the reduced channels.
         num_classes: Number of classes; 0 returns the pooled vectors.
-        reduce: Channels that the pooling sees; None keeps those of the backbone.
+        reduce: Channels after the reduction; None for no reduction.
 
     Attributes:
-        backbone, reduce, pooling, classifier: The four parts, in the order of use.
+        backbone, reduce, pooling, classifier: The four modules, in the order of use.
         num_features: Length of the pooled vector.
-        load_report: What a weight file gave to the model; None when none was read.
-        about: What is shared with the weights: ``classes``, ``input``, ``training``; empty unless known.
+        load_report: Which tensors of a weight file were loaded; None without a file.
+        about: Metadata saved with the weights: ``classes``, ``input`` and ``training``, if known.
     """
 
     def __init__(
@@ -53,20 +53,22 @@ class Network(nn.Module, HubModel):
         self.about: dict[str, Any] = {}
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Maps images (B, in_chans, H, W) to the feature map (B, C, H', W') that the pooling sees."""
-        return self.reduce(self.backbone(x))
+        """Map images (B, in_chans, H, W) to the input (B, C, H', W') of the pooling."""
+        features: Tensor = self.reduce(self.backbone(x))
+        return features
 
     def forward(self, x: Tensor, return_loss: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Maps images to logits (B, num_classes); with ``return_loss`` also returns the pooling's auxiliary loss."""
+        """Map images to logits (B, K); with ``return_loss`` also return the auxiliary loss."""
         features = self.forward_features(x)
         if return_loss:
             vector, loss = self.pooling(features, return_loss=True)
             return self.classifier(vector), loss
-        return self.classifier(self.pooling(features))
+        logits: Tensor = self.classifier(self.pooling(features))
+        return logits
 
     @property
     def config(self) -> dict[str, Any]:
-        """The arguments with which :func:`create_model` makes this network again, without its weights."""
+        """The arguments of :func:`create_model` that rebuild this network, without its weights."""
         reduce = self.reduce.out_channels if isinstance(self.reduce, Reduce) else None
         head = {"pooling": self.pooling.spec, "num_classes": self.num_classes, "reduce": reduce}
         return {**self.backbone.config, **head}
@@ -98,24 +100,27 @@ def create_model(
     img_size: ImageSize = None,
     **backbone_kwargs: Any,
 ) -> Network:
-    """Makes a classifier from a backbone's name and a pooling layer, or reads one that was shared.
+    """Create a network from the name of a backbone, or load a shared network.
 
     Args:
-        name: One of the paper's eight (:data:`PAPER_BACKBONES`), any timm name with or without a tag
-            (``"resnet50.a1_in1k"``), or ``"small_cnn"`` for tiny images. The paper used torchvision's weights; timm
-            has them for VGG, ResNet and ResNeXt, while ConvNeXt and Swin come with their authors' own.
-            ``"hf-hub:owner/name"``, ``"local-dir:folder"`` and paths that begin with ``.``, ``/`` or ``~`` name a
-            network shared by ``isice push``, which is read whole, weights included, in eval mode; if the config found
-            there is timm's, they name a backbone.
-        pooling: A spec string such as ``"isice(n_iter=5)"``, or a layer made for the reduced channels.
-        num_classes: Number of classes; 0 returns the pooled vectors. Only a shared network knows it itself.
-        reduce: Channels that the pooling sees (1×1 convolution, BatchNorm, ReLU); None keeps those of the backbone.
-        pretrained: Download the ImageNet weights of the backbone; not done when ``checkpoint_path`` is given.
-        checkpoint_path: A local safetensors or ``.pth`` file for the backbone or the whole network; what matched is
-            logged and kept as ``model.load_report``.
+        name: One of :data:`PAPER_BACKBONES`, any timm name with or without a tag
+            (``"resnet50.a1_in1k"``), or ``"small_cnn"`` for tiny images. ``"hf-hub:owner/name"``,
+            ``"local-dir:folder"`` and paths that begin with ``.``, ``/`` or ``~`` load a network
+            shared by ``isice push``, with its weights and in eval mode. If the config found there
+            is in the format of timm, they name a backbone.
+        pooling: A spec string such as ``"isice(n_iter=5)"``, or a pooling for the reduced channels.
+        num_classes: Number of classes; 0 returns the pooled vectors. Required unless the network is
+            shared.
+        reduce: Channels after the reduction (1×1 convolution, BatchNorm, ReLU); None for no
+            reduction.
+        pretrained: Download the ImageNet weights of the backbone, unless ``checkpoint_path`` is
+            given.
+        checkpoint_path: A local safetensors or ``.pth`` file for the backbone or the whole network.
+            What matched is logged and kept as ``model.load_report``.
         in_chans: Channels of the images.
         img_size: Height and width of the images, for backbones built for one size (Swin, ViT).
-        **backbone_kwargs: More arguments of ``timm.create_model`` (for ``"small_cnn"``: ``widths``).
+        **backbone_kwargs: More arguments of ``timm.create_model`` (for ``"small_cnn"``:
+            ``widths``).
 
     Example:
         >>> import torch
@@ -147,7 +152,7 @@ def build_network(
     img_size: ImageSize = None,
     **backbone_kwargs: Any,
 ) -> Network:
-    """A network from the arguments that :attr:`Network.config` gives; nothing is looked up but the backbone."""
+    """Build a network from the arguments in :attr:`Network.config`."""
     backbone: Backbone | SmallCNN
     if name == SmallCNN.name:
         if pretrained:
@@ -159,15 +164,15 @@ def build_network(
 
 
 def _read_shared(place: str, revision: str | None, asked: dict[str, Any]) -> Network:
-    """A shared network as it is; asking for another than it is is an error."""
+    """Load a shared network; options that contradict it are an error."""
     model = Network.from_pretrained(place, revision=revision)
     defaults = create_model.__kwdefaults__ or {}
     for option, value in asked.items():
         own = model.config.get(option)
         if value not in (defaults.get(option), own):
             raise ValueError(
-                f"create_model: expected the network in {place!r} to be taken as it is, with {option}={own!r}, got "
-                f"{option}={value!r}; leave that out, or give the network another head with attach()."
+                f"create_model: expected the options of the network shared in {place!r}, with {option}={own!r}, got "
+                f"{option}={value!r}; leave it out, or replace the head with attach()."
             )
     return model
 
@@ -180,17 +185,18 @@ def attach(
     reduce: int | None = 256,
     img_size: ImageSize = None,
 ) -> Network:
-    """Replaces the pooling and the classifier of a timm model that exists already; its other weights stay.
+    """Replace the head of an existing timm model; the weights of its backbone are kept.
 
-    The given model is taken over: it becomes part of the network and loses its own head, so do not use it afterwards.
-    The new parts come on its device, in its dtype and in its mode (train or eval).
+    The model is modified in place and becomes part of the network, so do not use it afterwards. The
+    new modules are created on its device, in its dtype and in its mode (train or eval).
 
     Args:
         model: A model made by ``timm.create_model``, or a :class:`Network`.
-        pooling: A spec string such as ``"isice(n_iter=5)"``, or a layer made for the reduced channels.
+        pooling: A spec string such as ``"isice(n_iter=5)"``, or a pooling for the reduced channels.
         num_classes: Number of classes; by default that of the model.
-        reduce: Channels that the pooling sees; None keeps those of the backbone.
-        img_size: Height and width of the images the model was built for, where it cannot tell itself.
+        reduce: Channels after the reduction; None for no reduction.
+        img_size: Height and width of the images the model was built for, if the model does not
+            record them.
 
     Example:
         >>> import timm
@@ -209,15 +215,15 @@ def attach(
 
 
 def _follow(network: Network, *, training: bool) -> Network:
-    """Puts the new parts on the device, in the dtype and in the mode of the backbone, which is left as it is."""
-    for part in (network.reduce, network.pooling, network.classifier):
-        part.to(next(network.backbone.parameters())).train(training)
+    """Move the head to the device and dtype of the backbone, and set its mode."""
+    for module in (network.reduce, network.pooling, network.classifier):
+        module.to(next(network.backbone.parameters())).train(training)
     network.training = training
     return network
 
 
 def _check_options(who: str, pooling: Any, num_classes: Any, reduce: Any) -> None:
-    """Checks what can be checked before a backbone is built or downloaded."""
+    """Validate options before a backbone is built or downloaded."""
     check_int(who, "num_classes", num_classes, minimum=0)
     if reduce is not None:
         check_int(who, "reduce", reduce, minimum=1)
@@ -226,7 +232,7 @@ def _check_options(who: str, pooling: Any, num_classes: Any, reduce: Any) -> Non
             pooling_class(parse_spec(part)[0])
     elif not isinstance(pooling, Pooling):
         raise TypeError(
-            f"{who}: expected pooling to be a spec string or a Pooling layer, got {type(pooling).__name__}; "
+            f"{who}: expected pooling to be a spec string or a Pooling, got {type(pooling).__name__}; "
             "write for example pooling='isice(n_iter=5)'."
         )
 
@@ -236,12 +242,12 @@ def _make_pooling(pooling: str | Pooling, channels: int, num_classes: int) -> Po
         return create_pooling(pooling, channels, num_classes=num_classes or None)
     if pooling.in_channels != channels:
         raise ValueError(
-            f"Network: expected a pooling layer for {channels} channels, got one for {pooling.in_channels}; "
+            f"Network: expected a pooling for {channels} channels, got one for {pooling.in_channels}; "
             f"make it with in_channels={channels}, or set reduce={pooling.in_channels}."
         )
     if pooling.needs_num_classes and pooling.out_features != num_classes:
         raise ValueError(
-            f"Network: expected a pooling layer for {num_classes} classes, got one for {pooling.out_features}; "
+            f"Network: expected a pooling for {num_classes} classes, got one for {pooling.out_features}; "
             f"make it with num_classes={num_classes}."
         )
     return pooling

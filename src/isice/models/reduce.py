@@ -1,4 +1,4 @@
-"""③ Fewer channels before second-order pooling, whose output grows with their square."""
+"""③ Channel reduction before second-order pooling, whose output grows with C²."""
 
 from torch import nn
 
@@ -6,11 +6,11 @@ from .._checks import check_int
 
 
 class Reduce(nn.Sequential):
-    """1×1 convolution without bias → BatchNorm → ReLU (paper, implementation details: to 256 channels).
+    """1×1 convolution without bias, BatchNorm and ReLU (the paper reduces to 256 channels).
 
     Args:
         in_channels: Channels of the backbone.
-        out_channels: Channels that the pooling sees.
+        out_channels: Channels of the pooling.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""② A small convolutional backbone for tiny images, such as 8×8 digits: nothing to download, trains in seconds."""
+"""② A small convolutional backbone for tiny images, such as 8×8 digits."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,9 +10,9 @@ from .._checks import check_floating, check_int
 
 
 class SmallCNN(nn.Sequential):
-    """Three blocks of 3×3 convolution, BatchNorm and ReLU: images (B, in_chans, H, W) → features (B, 64, H, W).
+    """Blocks of 3×3 convolution, BatchNorm and ReLU: (B, in_chans, H, W) → (B, 64, H, W).
 
-    The stride is 1 throughout, so that even an 8×8 image keeps the 64 positions which second-order pooling needs.
+    The stride is 1, so an 8×8 image keeps 64 positions for second-order pooling.
 
     Args:
         in_chans: Channels of the images.
@@ -39,14 +39,16 @@ class SmallCNN(nn.Sequential):
         self.out_channels = widths[-1]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps images (B, in_chans, H, W) to features (B, out_channels, H, W)."""
+        """Map images (B, in_chans, H, W) to features (B, out_channels, H, W)."""
         check_floating(self.name, x)
         if x.ndim != 4 or x.shape[1] != self.in_chans:
             raise ValueError(
                 f"{self.name}: expected images (B, {self.in_chans}, H, W), got {tuple(x.shape)}; "
                 "pass a batch of channels-first images, or create the model with another in_chans."
             )
-        return super().forward(x)
+        for block in self:
+            x = block(x)
+        return x
 
 
 def _block(in_channels: int, out_channels: int) -> nn.Sequential:

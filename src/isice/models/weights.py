@@ -1,4 +1,4 @@
-"""Weights from a local file: code in it is never executed, and a report says what matched and what did not."""
+"""Load weights from a local file, without executing code in it, and report what matched."""
 
 import logging
 import pickle
@@ -23,14 +23,14 @@ _TIMM = "backbone.model."
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What a weight file gave to a model.
+    """Which tensors of a weight file were loaded.
 
     Attributes:
         path: The file.
         matched: Tensors of the model that were loaded.
-        missing: Tensors of the model that the file does not have; they keep their values.
-        unexpected: Tensors of the file that the model does not have.
-        wrong_shape: Tensors that both have, in different shapes; they keep their values.
+        missing: Tensors of the model that are not in the file; unchanged.
+        unexpected: Tensors of the file that are not in the model.
+        wrong_shape: Tensors of both with different shapes; unchanged.
     """
 
     path: str
@@ -41,12 +41,12 @@ class LoadReport:
 
     @property
     def complete(self) -> bool:
-        """True when every tensor of the model was loaded and nothing was left over."""
+        """Whether every tensor of the model and of the file matched."""
         return not (self.missing or self.unexpected or self.wrong_shape)
 
     @property
     def message(self) -> str:
-        """One line to read."""
+        """The report in one line."""
         parts = [f"load_weights: {Path(self.path).name}: {self._matched_parts()}"]
         for title, keys in (
             ("missing in the file", self.missing),
@@ -61,29 +61,30 @@ class LoadReport:
         return self.message
 
     def _matched_parts(self) -> str:
-        """How much of the model, and of each of its parts, was loaded: a backbone left at random must be seen."""
+        """Count the loaded tensors of the model and, unless all matched, of each submodule."""
         names = (*self.matched, *self.missing, *self.wrong_shape)
         text = f"{len(self.matched)} of {len(names)} tensors of the model matched"
         if len(self.matched) == len(names):
             return text
         found = Counter(name.split(".")[0] for name in self.matched)
         total = Counter(name.split(".")[0] for name in names)
-        return f"{text} ({', '.join(f'{part} {found[part]} of {total[part]}' for part in total)})"
+        return f"{text} ({', '.join(f'{module} {found[module]} of {total[module]}' for module in total)})"
 
 
 def load_weights(model: nn.Module, path: str | Path) -> LoadReport:
-    """Loads a safetensors or ``.pth`` file into a model, as far as names and shapes agree.
+    """Load the tensors of a safetensors or ``.pth`` file that agree with a model in name and shape.
 
-    The file may hold a whole :class:`Network` or only its backbone (timm's or torchvision's names), directly or under
-    a key such as ``"state_dict"`` or ``"model"``, with or without the ``"module."`` of data-parallel training. Values
-    are cast to the dtype of the model. Position embeddings of another grid are resampled where timm knows how.
+    The file may hold a whole :class:`Network` or only its backbone (timm's or torchvision's names),
+    directly or under a key such as ``"state_dict"`` or ``"model"``, with or without the prefix
+    ``"module."`` of data-parallel training. Values are cast to the dtype of the model. timm
+    resamples position embeddings of another grid, where supported.
 
     Args:
-        model: The model to fill; a :class:`Network` also keeps the report as ``load_report``.
-        path: The file. Pickled code in it is refused, never executed.
+        model: The model; a :class:`Network` also keeps the report as ``load_report``.
+        path: The file. Pickled code in it is refused, not executed.
 
     Returns:
-        What matched and what did not; it is logged as well.
+        The report, which is also logged.
 
     Example:
         >>> import tempfile
@@ -103,7 +104,7 @@ def load_weights(model: nn.Module, path: str | Path) -> LoadReport:
     if not matched:
         raise ValueError(
             f"load_weights: expected weights for {type(model).__name__} in {path}, but no tensor agrees in name and "
-            f"shape: the file has {_some(tuple(state))}, the model {_some(tuple(target))}; use the file's own model."
+            f"shape: the file has {_some(tuple(state))}, the model {_some(tuple(target))}; use a file of this model."
         )
     model.load_state_dict({key: best[key] for key in matched}, strict=False)
     report = _report(path, prefix, best, target)
@@ -114,7 +115,7 @@ def load_weights(model: nn.Module, path: str | Path) -> LoadReport:
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """Reads the tensors of a weight file by name, unwrapped, without executing anything in it."""
+    """Read the tensors of a weight file by name, without executing code in it."""
     file = check_file(path)
     try:
         if file.suffix == ".safetensors":
@@ -122,17 +123,17 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
         return _unwrap(file, torch.load(file, map_location="cpu", weights_only=True))
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"load_weights: expected tensors only in {file}, got a pickle that needs code, or no weight file at all, "
-            f"and refused to run it ({str(error).splitlines()[0]}); convert it to safetensors where you trust it."
+            f"load_weights: expected only tensors in {file}, got a pickle with code, or no weight file; it was not "
+            f"executed ({str(error).splitlines()[0]}); if you trust it, convert it to safetensors."
         ) from error
     except (safetensors.SafetensorError, RuntimeError, EOFError) as error:
         raise ValueError(
-            f"load_weights: expected a safetensors or .pth file, but {file} cannot be read ({error}); fetch it again."
+            f"load_weights: expected a safetensors or .pth file, but {file} cannot be read ({error}); get it again."
         ) from error
 
 
 def check_file(path: str | Path) -> Path:
-    """Returns ``path`` as a Path; a missing file is an error that names it."""
+    """Return ``path`` as a Path to an existing file."""
     file = Path(path).expanduser()
     if not file.is_file():
         problem = "that is a folder" if file.is_dir() else "there is no such file"
@@ -141,7 +142,7 @@ def check_file(path: str | Path) -> Path:
 
 
 def _unwrap(file: Path, content: Any) -> dict[str, Tensor]:
-    """The innermost mapping of names to tensors."""
+    """Return the innermost mapping of names to tensors."""
     while isinstance(content, Mapping):
         tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
         inner = next((content[key] for key in _NESTED if isinstance(content.get(key), Mapping)), None)
@@ -166,9 +167,9 @@ def _strip(key: str) -> str:
 def _candidates(
     model: nn.Module, state: dict[str, Tensor], target: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """The ways to read a file: as the whole model, as its backbone, as a backbone in its authors' own format.
+    """Yield interpretations of a file: whole model, backbone, or a format that timm converts.
 
-    Each is the prefix put before the names of the file, and the tensors by the names of the model.
+    Each is the prefix added to the names in the file, and the tensors by their names in the model.
     """
     for prefix in ("", "backbone.", _TIMM):
         yield prefix, {prefix + key: value for key, value in state.items()}
@@ -179,7 +180,7 @@ def _candidates(
     try:
         converted = convert(dict(state), network)
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        logger.debug("load_weights: timm's converter does not know this file: %s", error)
+        logger.debug("load_weights: timm cannot convert this file: %s", error)
     else:
         yield _TIMM, {_TIMM + key: value for key, value in converted.items()}
 
