@@ -200,3 +200,20 @@ def test_lists_of_names_are_read_with_or_without_brackets():
     texts = ["backbone", "[backbone]", "['backbone', \"reduce\"]", "backbone, reduce", "[]"]
     found = [override(RunConfig(), [f"optim.freeze={text}"]).optim.freeze for text in texts]
     assert found == [("backbone",), ("backbone",), ("backbone", "reduce"), ("backbone", "reduce"), ()]
+
+
+@pytest.mark.parametrize(
+    "assignment", ["augment.mixup=0.2", "optim.layer_decay=0.9", "optim.swa_epochs=2", "optim.pooling_lr_factor=10"]
+)
+def test_added_settings_count_only_where_they_are_set(assignment):
+    key = assignment.partition("=")[0]
+    default = RunConfig()
+    for part in key.split("."):
+        default = getattr(default, part)
+    assert config_hash(override(RunConfig(), [assignment])) != config_hash(RunConfig())
+    assert config_hash(override(RunConfig(), [assignment, f"{key}={default}"])) == config_hash(RunConfig())
+
+
+def test_one_average_of_the_weights():
+    with pytest.raises(ValueError, match=r"expected optim.swa_epochs or optim.ema_decay, got both"):
+        override(RunConfig(), ["optim.ema_decay=0.9", "optim.swa_epochs=2"])

@@ -21,6 +21,8 @@ from ._checks import check_choice, check_int, check_number, suggestion
 
 # Execution settings, excluded from the hash.
 _EXECUTION = {"hashed": False}
+# Settings hashed only where they differ from their default, so that earlier runs keep their hash.
+_ADDED = {"hashed_if_set": True}
 # Renamed fields. Former names are still read, and still hashed, so that a run keeps its hash.
 _RENAMED = {"data.split": "data.partition"}
 
@@ -98,7 +100,9 @@ class OptimConfig:
     images in ``accumulate`` micro-batches. ``ema_decay`` averages the weights, ``clip_norm`` clips
     the gradient norm. Modules in ``freeze`` are not trained, nor are their BatchNorm statistics
     updated. ``head_epochs`` first trains ``head_parts`` alone at the constant rate ``head_lr``
-    (default ``lr``); ``epochs`` with their schedule follow.
+    (default ``lr``); ``epochs`` with their schedule follow. ``layer_decay`` multiplies the rate of a
+    backbone layer once for every layer above it, ``pooling_lr_factor`` that of the pooling layer's
+    parameters. ``swa_epochs`` averages the weights of all steps of that many last epochs.
     """
 
     optimizer: str = "adamw"
@@ -120,6 +124,9 @@ class OptimConfig:
     head_epochs: int = 0
     head_lr: float | None = None
     head_parts: tuple[str, ...] = ("reduce", "pooling", "classifier")
+    layer_decay: float = field(default=1.0, metadata=_ADDED)
+    pooling_lr_factor: float = field(default=1.0, metadata=_ADDED)
+    swa_epochs: int = field(default=0, metadata=_ADDED)
 
     def __post_init__(self) -> None:
         check_choice("config", "optim.optimizer", self.optimizer, ("adamw", "sgd"))
@@ -127,15 +134,60 @@ class OptimConfig:
         for name in ("lr", "clip_norm", "head_lr"):
             if getattr(self, name) is not None:
                 check_number("config", f"optim.{name}", getattr(self, name), strict=True)
-        for name in ("weight_decay", "classifier_weight_decay", "gamma", "classifier_lr_factor"):
+        for name in ("weight_decay", "classifier_weight_decay", "gamma", "classifier_lr_factor", "pooling_lr_factor"):
             if getattr(self, name) is not None:
                 check_number("config", f"optim.{name}", getattr(self, name))
-        for name, minimum in (("epochs", 1), ("accumulate", 1), ("warmup_epochs", 0), ("head_epochs", 0)):
+        for name, minimum in (
+            ("epochs", 1),
+            ("accumulate", 1),
+            ("warmup_epochs", 0),
+            ("head_epochs", 0),
+            ("swa_epochs", 0),
+        ):
             check_int("config", f"optim.{name}", getattr(self, name), minimum=minimum)
         for name in ("momentum", "label_smoothing", "ema_decay"):
             value = getattr(self, name)
             if value is not None and not 0.0 <= value < 1.0:
                 raise ValueError(f"config: expected 0 ≤ optim.{name} < 1, got {value}.")
+        if not 0.0 < self.layer_decay <= 1.0:
+            raise ValueError(f"config: expected 0 < optim.layer_decay ≤ 1, got {self.layer_decay}.")
+        if self.swa_epochs and self.ema_decay is not None:
+            raise ValueError("config: expected optim.swa_epochs or optim.ema_decay, got both; choose one average.")
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """Random changes of training batches on the device, after the transform of ``data``.
+
+    ``crop_scale`` is the smallest area of a random resized crop (1 is none), ``crop_ratio`` its
+    largest aspect ratio. ``translate`` is the largest shift as a share of the side, ``rotate`` the
+    largest angle in degrees. ``policy`` is ``trivial`` (TrivialAugment) or ``rand`` (RandAugment),
+    both without equalization. ``color`` is the strength of changes of brightness, contrast and
+    saturation, ``erase`` the probability of random erasing. ``mixup`` and ``cutmix`` are the α of
+    their Beta distributions; with both, each step chooses one. ``mix_prob`` is the share of mixed steps.
+    """
+
+    crop_scale: float = 1.0
+    crop_ratio: float = 4 / 3
+    translate: float = 0.0
+    rotate: float = 0.0
+    policy: str = "none"
+    color: float = 0.0
+    erase: float = 0.0
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    mix_prob: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.crop_scale <= 1.0:
+            raise ValueError(f"config: expected 0 < augment.crop_scale ≤ 1, got {self.crop_scale}.")
+        check_number("config", "augment.crop_ratio", self.crop_ratio, minimum=1.0)
+        check_choice("config", "augment.policy", self.policy, ("none", "trivial", "rand"))
+        for name in ("translate", "rotate", "color", "mixup", "cutmix"):
+            check_number("config", f"augment.{name}", getattr(self, name))
+        for name in ("erase", "mix_prob"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"config: expected 0 ≤ augment.{name} ≤ 1, got {getattr(self, name)}.")
 
 
 @dataclass(frozen=True)
@@ -157,6 +209,7 @@ class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig, metadata=_ADDED)
     seed: int = 0
     precision: str = "fp32"
     select_on: str = "auto"
@@ -259,9 +312,16 @@ def config_hash(config: RunConfig) -> str:
 
 
 def _hashed(config: Any) -> dict[str, Any]:
-    kept = [f for f in dataclasses.fields(config) if f.metadata.get("hashed", True)]
+    kept = [f for f in dataclasses.fields(config) if f.metadata.get("hashed", True) and not _is_unset(config, f)]
     values = {f.metadata.get("hashed_as", f.name): getattr(config, f.name) for f in kept}
     return {name: _hashed(v) if dataclasses.is_dataclass(v) else v for name, v in values.items()}
+
+
+def _is_unset(config: Any, added: "dataclasses.Field[Any]") -> bool:
+    """Whether a field is not hashed because it has its default."""
+    return bool(added.metadata.get("hashed_if_set")) and getattr(config, added.name) == getattr(
+        type(config)(), added.name
+    )
 
 
 def _current_key(key: str) -> str:

@@ -28,6 +28,31 @@ def test_every_trainable_parameter_is_in_one_group():
     assert groups["network"]["weight_decay"] == 0.3
 
 
+def test_layers_and_pooling_have_rates_of_their_own():
+    net = nn.Module()
+    net.backbone = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    net.reduce, net.classifier = nn.Linear(2, 2), nn.Linear(2, 2)
+    net.pooling = nn.Module()
+    net.pooling.log_ridge = nn.Parameter(torch.tensor(0.0))
+    config = OptimConfig(lr=1.0, layer_decay=0.5, pooling_lr_factor=20.0, classifier_lr_factor=3.0)
+    rates = {}
+    for group in create_optimizer(net, config).param_groups:
+        rates |= dict.fromkeys(group["params"], (group["lr"], group["weight_decay"]))
+    assert len(rates) == len(list(net.parameters()))
+    expected = {
+        "backbone.0.weight": 0.25,
+        "backbone.2.bias": 0.5,
+        "reduce.weight": 1.0,
+        "classifier.weight": 3.0,
+        "pooling.log_ridge": 20.0,
+    }
+    for name, rate in expected.items():
+        assert rates[net.get_parameter(name)][0] == pytest.approx(rate), name
+    assert rates[net.pooling.log_ridge][1] == 0.0
+    plain = create_optimizer(net, OptimConfig()).param_groups
+    assert [(group["name"], len(group["params"])) for group in plain] == [("network", 7), ("classifier", 2)]
+
+
 def test_nothing_to_train():
     with pytest.raises(ValueError, match="trainable parameters, got none"):
         create_optimizer(model().requires_grad_(False), OptimConfig())

@@ -15,7 +15,7 @@ NAMES = sorted(path.name.removesuffix(".toml") for path in files("isice.experime
 
 
 def test_the_recipes():
-    assert NAMES == ["imagenet100", "paper_cnn", "paper_transformer", "short", "small"]
+    assert NAMES == ["finegrained_cnn", "imagenet100", "paper_cnn", "paper_transformer", "short", "small"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -25,19 +25,47 @@ def create_optimizer(model: nn.Module, config: OptimConfig) -> Optimizer:
     trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not trainable:
         raise ValueError("create_optimizer: expected a model with trainable parameters, got none; unfreeze some.")
-    names = [name for name, _ in model.named_parameters()]
-    classifier = "classifier." if any(name.startswith("classifier.") for name in names) else "pooling."
+    classifier = "classifier." if any(n.startswith("classifier.") for n, _ in model.named_parameters()) else "pooling."
     decay = config.weight_decay if config.classifier_weight_decay is None else config.classifier_weight_decay
-    groups: list[dict[str, Any]] = [
-        {"name": "network", "lr": config.lr, "weight_decay": config.weight_decay, "params": []},
-        {"name": "classifier", "lr": config.lr * config.classifier_lr_factor, "weight_decay": decay, "params": []},
-    ]
+    depths = layer_depths([name for name, _ in model.named_parameters()])
+    found: dict[tuple[str, float, float], list[nn.Parameter]] = {}
     for name, parameter in trainable:
-        groups[name.startswith(classifier)]["params"].append(parameter)
-    groups = [group for group in groups if group["params"]]
+        kind, lr, weight_decay = "network", config.lr * config.layer_decay ** depths.get(name, 0), config.weight_decay
+        if name.startswith(classifier):
+            kind, lr, weight_decay = "classifier", config.lr * config.classifier_lr_factor, decay
+        elif name.startswith("pooling.") and config.pooling_lr_factor != 1.0:
+            kind, lr = "pooling", config.lr * config.pooling_lr_factor
+            # A scalar is a gain or a ridge on a log scale, which a fast decay would pull to one.
+            weight_decay = weight_decay if parameter.ndim else 0.0
+        found.setdefault((kind, lr, weight_decay), []).append(parameter)
+    # The groups of the network come first, in the order of its layers.
+    ordered = sorted(found.items(), key=lambda item: ("network", "pooling", "classifier").index(item[0][0]))
+    groups: list[dict[str, Any]] = [
+        {"name": kind, "lr": lr, "weight_decay": weight_decay, "params": parameters}
+        for (kind, lr, weight_decay), parameters in ordered
+    ]
     if config.optimizer == "sgd":
         return SGD(groups, lr=config.lr, momentum=config.momentum)
     return AdamW(groups, lr=config.lr)
+
+
+def layer_depths(names: list[str]) -> dict[str, int]:
+    """How many backbone layers lie above the one of each backbone parameter, counting that one.
+
+    A layer is what shares a name up to its first number: ``features.28`` or ``layer1.0``, or else the module.
+
+    Example:
+        >>> layer_depths(["backbone.conv1.weight", "backbone.layer1.0.bn1.weight", "classifier.weight"])
+        {'backbone.conv1.weight': 2, 'backbone.layer1.0.bn1.weight': 1}
+    """
+    layers: dict[str, str] = {}
+    for name in names:
+        if name.startswith("backbone."):
+            parts = name.split(".")
+            numbered = [i for i, part in enumerate(parts) if part.isdigit()]
+            layers[name] = ".".join(parts[: numbered[0] + 1] if numbered else parts[:-1])
+    order = list(dict.fromkeys(layers.values()))
+    return {name: len(order) - order.index(layer) for name, layer in layers.items()}
 
 
 def lr_factor(config: OptimConfig, epoch: float) -> float:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
-from ..config import RunConfig
+from ..config import AugmentConfig, RunConfig
 from ..data import Splits
+from ..data.augmentation import Augmentation, Mixed
 from ..data.sources import mix_seed
 from .anomaly import first_nonfinite
 from .checkpoint import Checkpoint, load_weights_into, plain_weights, save_checkpoint
@@ -24,6 +24,7 @@ from .ema import AveragedWeights
 from .launch import read_later
 from .loaders import Loader, batches_of, describe_images, eval_loader, start_epoch, train_loader
 from .logger import MetricsLogger
+from .losses import classification_loss
 from .optim import create_optimizer, create_schedule
 from .position import Position, Totals, resolve_selection
 from .progress import TrainingProgress
@@ -60,9 +61,12 @@ class Trainer:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         self.layout = torch.channels_last if config.channels_last else torch.preserve_format
         self.model = model.to(fabric.device).to(memory_format=self.layout)
-        decay = config.optim.ema_decay
+        decay = 1.0 if config.optim.swa_epochs else config.optim.ema_decay
         self.average = None if decay is None else AveragedWeights(self.model, decay)
         self.stages = plan_stages(self.model, config.optim)
+        # The defaults change nothing: batches stay as the loader made them.
+        changes = config.augment != AugmentConfig()
+        self.augment = Augmentation(config.augment, splits.train.transform.finish) if changes else None
         share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
         self.loader = train_loader(config, splits.train, fabric.device, **share)
         held_out = {"val": splits.val, "test": splits.test}
@@ -144,17 +148,17 @@ class Trainer:
         optim, seen = self.config.optim, 0
         self._optimizer.zero_grad(set_to_none=True)
         for portion in range(optim.accumulate):
-            x, target = self._to_device(*next(batches))
+            batch = self._augmented(epoch, step, portion, *next(batches))
             with self.fabric.no_backward_sync(self._model, enabled=portion < optim.accumulate - 1):
-                logits, aux_loss = self._model(x, return_loss=True)
-                loss = cross_entropy(logits.float(), target, label_smoothing=optim.label_smoothing) + aux_loss
-                numbers = read_later(loss, (logits.argmax(dim=1) == target).sum())
+                logits, aux_loss = self._model(batch.images, return_loss=True)
+                loss = classification_loss(logits, batch, label_smoothing=optim.label_smoothing) + aux_loss
+                numbers = read_later(loss, (logits.argmax(dim=1) == batch.target).sum())
                 self.fabric.backward(loss / optim.accumulate)
             value, correct = numbers()
             if not math.isfinite(value):
-                raise self._not_finite(value, x, epoch, step, portion)
-            seen += len(target)
-            self.position.totals.loss += value * len(target)
+                raise self._not_finite(value, batch.images, epoch, step, portion)
+            seen += len(batch.target)
+            self.position.totals.loss += value * len(batch.target)
             self.position.totals.correct += correct
         if optim.clip_norm is not None:
             self.fabric.clip_gradients(self._model, self._optimizer, max_norm=optim.clip_norm)
@@ -162,6 +166,8 @@ class Trainer:
         self.schedule.step()
         if self.average is not None:
             self.average.update(self.model)
+            if optim.swa_epochs and epoch <= self.epochs - optim.swa_epochs:
+                self.average.updates = 0  # The next update copies the model: averaging has not begun.
         self.position.totals.images += seen
         return seen
 
@@ -251,6 +257,17 @@ class Trainer:
         # The saved sums are those of all processes together.
         totals = Totals(**position["totals"]) if self.fabric.is_global_zero else Totals()
         self.position = Position(**{**position, "totals": totals})
+
+    def _augmented(self, epoch: int, step: int, portion: int, x: Tensor, target: Tensor) -> Mixed:
+        """The batch on the device, changed at random as a function of seed, epoch, step and image."""
+        if self.augment is None:
+            return Mixed(*self._to_device(x, target))
+        x, target = (tensor.to(self.fabric.device, non_blocking=True) for tensor in (x, target))
+        sampler = batches_of(self.loader)
+        begin = (portion * sampler.world_size + sampler.rank) * sampler.share
+        seed = (self.config.seed, epoch, step)
+        batch = self.augment(x, target, seed=seed, begin=begin, total=sampler.batch_size)
+        return batch._replace(images=batch.images.to(memory_format=self.layout))
 
     def _to_device(self, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         device = self.fabric.device
