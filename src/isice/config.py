@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ._augment_config import AugmentConfig as AugmentConfig
 from ._checks import check_choice, check_int, check_number, suggestion
 
 # Execution settings, excluded from the hash.
@@ -153,41 +154,6 @@ class OptimConfig:
             raise ValueError(f"config: expected 0 < optim.layer_decay ≤ 1, got {self.layer_decay}.")
         if self.swa_epochs and self.ema_decay is not None:
             raise ValueError("config: expected optim.swa_epochs or optim.ema_decay, got both; choose one average.")
-
-
-@dataclass(frozen=True)
-class AugmentConfig:
-    """Random changes of training batches on the device, after the transform of ``data``.
-
-    ``crop_scale`` is the smallest area of a random resized crop (1 is none), ``crop_ratio`` its
-    largest aspect ratio. ``translate`` is the largest shift as a share of the side, ``rotate`` the
-    largest angle in degrees. ``policy`` is ``trivial`` (TrivialAugment) or ``rand`` (RandAugment),
-    both without equalization. ``color`` is the strength of changes of brightness, contrast and
-    saturation, ``erase`` the probability of random erasing. ``mixup`` and ``cutmix`` are the α of
-    their Beta distributions; with both, each step chooses one. ``mix_prob`` is the share of mixed steps.
-    """
-
-    crop_scale: float = 1.0
-    crop_ratio: float = 4 / 3
-    translate: float = 0.0
-    rotate: float = 0.0
-    policy: str = "none"
-    color: float = 0.0
-    erase: float = 0.0
-    mixup: float = 0.0
-    cutmix: float = 0.0
-    mix_prob: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.crop_scale <= 1.0:
-            raise ValueError(f"config: expected 0 < augment.crop_scale ≤ 1, got {self.crop_scale}.")
-        check_number("config", "augment.crop_ratio", self.crop_ratio, minimum=1.0)
-        check_choice("config", "augment.policy", self.policy, ("none", "trivial", "rand"))
-        for name in ("translate", "rotate", "color", "mixup", "cutmix"):
-            check_number("config", f"augment.{name}", getattr(self, name))
-        for name in ("erase", "mix_prob"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"config: expected 0 ≤ augment.{name} ≤ 1, got {getattr(self, name)}.")
 
 
 @dataclass(frozen=True)

@@ -78,9 +78,9 @@ def ridge_inverse(cov: Tensor, ridge: float | Tensor) -> Tensor:
         ridge: r > 0 in units of the mean eigenvalue: a number, or a tensor of one value per matrix.
 
     Example:
-        >>> ridge_inverse(torch.eye(2), 1.0)
-        tensor([[0.5000, 0.0000],
-                [0.0000, 0.5000]])
+        >>> ridge_inverse(torch.tensor([[1.0, 0.5], [0.5, 1.0]]), 1.0)
+        tensor([[ 0.5333, -0.1333],
+                [-0.1333,  0.5333]])
     """
     check_symmetric("ridge_inverse", cov)
     weight = _checked_ridge("ridge_inverse", ridge, cov)

@@ -1,0 +1,40 @@
+"""The table ``[augment]`` of a run's configuration."""
+
+from dataclasses import dataclass
+
+from ._checks import check_choice, check_number
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """Random changes of training batches on the device, after the transform of ``data``.
+
+    ``crop_scale`` is the smallest area of a random resized crop (1 is none), ``crop_ratio`` its
+    largest aspect ratio. ``translate`` is the largest shift as a share of the side, ``rotate`` the
+    largest angle in degrees. ``policy`` is ``trivial`` (TrivialAugment) or ``rand`` (RandAugment),
+    both without equalization. ``color`` is the strength of changes of brightness, contrast and
+    saturation, ``erase`` the probability of random erasing. ``mixup`` and ``cutmix`` are the α of
+    their Beta distributions; with both, each step chooses one. ``mix_prob`` is the share of mixed steps.
+    """
+
+    crop_scale: float = 1.0
+    crop_ratio: float = 4 / 3
+    translate: float = 0.0
+    rotate: float = 0.0
+    policy: str = "none"
+    color: float = 0.0
+    erase: float = 0.0
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    mix_prob: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.crop_scale <= 1.0:
+            raise ValueError(f"config: expected 0 < augment.crop_scale ≤ 1, got {self.crop_scale}.")
+        check_number("config", "augment.crop_ratio", self.crop_ratio, minimum=1.0)
+        check_choice("config", "augment.policy", self.policy, ("none", "trivial", "rand"))
+        for name in ("translate", "rotate", "color", "mixup", "cutmix"):
+            check_number("config", f"augment.{name}", getattr(self, name))
+        for name in ("erase", "mix_prob"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"config: expected 0 ≤ augment.{name} ≤ 1, got {getattr(self, name)}.")
