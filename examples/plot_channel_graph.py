@@ -2,10 +2,10 @@
 
 A second-order descriptor is a matrix of dependences between channels. This figure shows the largest
 partial correlations of one handwritten digit as a graph, and for each edge where its two channels
-are active. A positive edge joins channels that are active at the same positions after accounting for
-all other channels; a negative edge joins channels that exclude each other. The network has sixteen
-channels and was trained for a few seconds. `isice explain` draws the same for any trained run and
-image.
+are active. A positive edge joins channels that are active at the same positions after accounting
+for all other channels; a negative edge joins channels that exclude each other. The network has
+sixteen channels and was trained for a few seconds. `isice explain` draws the same for any trained
+run and image.
 
 Usage: python examples/plot_channel_graph.py [figure.png]
 """

@@ -2,8 +2,8 @@
 
 Small networks learn to name a handwritten digit (0, 1, 4 or 7) on a canvas with fragments of other
 digits. Upper rows: the mean of the last feature maps, as in the paper's appendix. It shows where a
-network is active, not why. Lower rows: class maps, from the gradient of the class score. Grad-CAM is
-exactly zero for covariance-based poolings, because they do not depend on channel means;
+network is active, not why. Lower rows: class maps, from the gradient of the class score. Grad-CAM
+is exactly zero for covariance-based poolings, because they do not depend on channel means;
 `isice.explain.class_maps` computes a map that is defined for every pooling. The captions give the
 share of its positive values on the digit, whose box is 16 % of the canvas. With one network per
 pooling this demonstrates the maps; it does not rank the poolings.

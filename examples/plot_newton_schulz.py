@@ -1,10 +1,10 @@
 """Early stopping of Newton–Schulz regularises the inverse
 
-iSICE inverts the trace-one covariance Σ' by a fixed number of Newton–Schulz steps. Large eigenvalues
-are inverted. Small ones grow by at most a factor of 2.25 per step, so no eigenvalue of the result
-exceeds 2.25 to the number of steps. With 256 channels the mean eigenvalue of Σ' is 1/256 and most
-are smaller, so the cap applies to most of them. The result is a regularised inverse, which exists
-even if Σ' is singular. More steps regularise less.
+iSICE inverts the trace-one covariance Σ' by a fixed number of Newton–Schulz steps. Large
+eigenvalues are inverted. Small ones grow by at most a factor of 2.25 per step, so no eigenvalue of
+the result exceeds 2.25 to the number of steps. With 256 channels the mean eigenvalue of Σ' is 1/256
+and most are smaller, so the cap applies to most of them. The result is a regularised inverse, which
+exists even if Σ' is singular. More steps regularise less.
 
 Usage: python examples/plot_newton_schulz.py [figure.png]
 """

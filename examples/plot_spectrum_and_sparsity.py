@@ -1,10 +1,11 @@
 """What the steps of iSICE change: zeros and spectrum
 
 A feature map of 64 channels and 14×14 positions whose channels are dependent in pairs, so the true
-precision matrix has one off-diagonal entry per row. Left: the non-zero entries of each estimate. The
-start S₀ has no zeros, and five steps at the default settings add hardly any; the spectrum of iSICE
-coincides with that of S₀ (right). At its defaults iSICE is a regularised inverse. Larger steps
-(η = 20) give more zeros, and two hundred of them approach the truth, as the exact solver does.
+precision matrix has one off-diagonal entry per row. Left: the non-zero entries of each estimate.
+The start S₀ has no zeros, and five steps at the default settings add hardly any; the spectrum of
+iSICE coincides with that of S₀ (right). At its defaults iSICE is a regularised inverse. Larger
+steps (η = 20) give more zeros, and two hundred of them approach the truth, as the exact solver
+does.
 
 Usage: python examples/plot_spectrum_and_sparsity.py [figure.png]
 """

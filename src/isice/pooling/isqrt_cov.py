@@ -12,7 +12,7 @@ from ._scale import OutputScale
 
 @register_pooling
 class ISQRTCov(SPDPooling):
-    """iSQRT-COV: the square root of the covariance by N Newton–Schulz steps, times √(tr Σ).
+    """iSQRT-COV: the square root of the covariance by N Newton–Schulz steps.
 
     Args:
         in_channels: Channels D of the feature map.
