@@ -39,7 +39,7 @@ def examine(channels: int, side: int, seed: int) -> dict[str, Any]:
         "eigenvalue_cap": 2.25**7,
         "move_by_the_sparse_steps": relative_change(default, start),
         "move_by_five_more_inverse_steps": relative_change(F.isice(cov, normalize="none", n_inverse_iter=12), default),
-        "zeros_at_defaults": float(F.sparsity(default).mean()),
+        "zeros_at_defaults": float(F.zero_fraction(default).mean()),
         "smallest_eigenvalue_eta_1": float(F.smallest_eigenvalue(default).min()),
         "smallest_eigenvalue_eta_5": float(F.smallest_eigenvalue(F.isice(cov, step_size=5.0, normalize="none")).min()),
         "smallest_eigenvalue_eta_20": float(

@@ -19,12 +19,17 @@ def test_seven_steps_do_not_converge_at_256(generator):
     assert torch.linalg.eigvalsh(inverse).max() < 2.25**7 * (1 + 1e-6)
 
 
-def test_sparsity():
+def test_zero_fraction():
     matrix = torch.eye(3)
     matrix[0, 1] = matrix[1, 0] = 0.1
-    torch.testing.assert_close(F.sparsity(matrix), torch.tensor(4 / 6))
-    assert F.sparsity(matrix, tol=0.1) == 1
-    assert F.sparsity(torch.ones(2, 1, 1)).shape == (2,)
+    torch.testing.assert_close(F.zero_fraction(matrix), torch.tensor(4 / 6))
+    assert F.zero_fraction(matrix, tol=0.1) == 1
+    assert F.zero_fraction(torch.ones(2, 1, 1)).shape == (2,)
+
+
+def test_sparsity_is_a_deprecated_alias_of_zero_fraction():
+    with pytest.warns(DeprecationWarning, match="use zero_fraction"):
+        assert F.sparsity(torch.eye(3), tol=0.1) == 1
 
 
 def test_smallest_eigenvalue(make_cov):
@@ -37,5 +42,5 @@ def test_errors():
         F.inverse_residual(torch.eye(3), torch.eye(2))
     with pytest.raises(ValueError, match="smallest_eigenvalue: expected square matrices"):
         F.smallest_eigenvalue(torch.zeros(2, 3))
-    with pytest.raises(ValueError, match="sparsity: expected a finite tol ≥ 0"):
-        F.sparsity(torch.eye(2), tol=-1.0)
+    with pytest.raises(ValueError, match="zero_fraction: expected a finite tol ≥ 0"):
+        F.zero_fraction(torch.eye(2), tol=-1.0)

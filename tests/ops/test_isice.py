@@ -68,7 +68,7 @@ def test_permutation_equivariance(make_cov, generator):
 
 def test_a_strong_penalty_makes_exact_zeros(make_cov):
     cov = make_cov(2, 8)
-    weak, strong = (F.sparsity(F.isice(cov, sparsity=lam, step_size=5.0)) for lam in (0.0, 5.0))
+    weak, strong = (F.zero_fraction(F.isice(cov, sparsity=lam, step_size=5.0)) for lam in (0.0, 5.0))
     assert (strong > weak + 0.3).all()
 
 

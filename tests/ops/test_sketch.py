@@ -27,7 +27,7 @@ def features(*shape, seed=0):
 @pytest.fixture
 def few_positions_a_step(monkeypatch):
     """Makes even small inputs pass through several steps of positions."""
-    monkeypatch.setattr(sketch, "_STEP_ELEMENTS", 20)
+    monkeypatch.setattr(sketch, "_CHUNK_ELEMENTS", 20)
 
 
 def circular_convolution(a, b):

@@ -1,1 +1,1 @@
-"""The maths. One file is one operation: a reference, an autograd Function where it pays, a public function."""
+"""Operations on tensors. One module per operation: a reference, an autograd Function if needed, a public function."""

@@ -1,31 +1,36 @@
-"""Trace normalisation that survives matrices without variance, shared by the iterative operations."""
+"""Traces, diagonals and symmetric parts of batched matrices."""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-# Below this total variance a matrix counts as zero: 1/trace² still fits in float32.
+# Total variance below which a matrix counts as zero. 1/trace² still fits in float32.
 NO_VARIANCE = 1e-14
 
 
 class TraceNormalized(NamedTuple):
-    """A matrix divided by its trace, with what the backward pass needs."""
+    """A matrix divided by its trace, and what the backward pass needs."""
 
     matrix: Tensor  # (B, D, D), trace one
     scale: Tensor  # (B, 1, 1), the trace, or one where there is no variance
-    alive: Tensor  # (B, 1, 1), whether the trace counts
+    has_variance: Tensor  # (B, 1, 1), boolean
 
 
 def trace(matrix: Tensor) -> Tensor:
-    """The traces (..., 1, 1) of (..., D, D)."""
+    """Return the traces (..., 1, 1) of (..., D, D)."""
     return matrix.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True).unsqueeze(-1)
 
 
+def inner(a: Tensor, b: Tensor) -> Tensor:
+    """Return the inner products ⟨A, B⟩ (..., 1, 1) of matrices (..., D, D)."""
+    return (a * b).sum(dim=(-2, -1), keepdim=True)
+
+
 def add_diagonal_(matrix: Tensor, value: Tensor | float) -> Tensor:
-    """Adds ``value·I``, one number or per-matrix values (..., 1, 1), in place where possible; use what it returns."""
+    """Return ``matrix + value·I`` for a number or values (..., 1, 1); overwrites ``matrix`` except in an export."""
     if torch.compiler.is_exporting():
-        # A graph to be exported has no in-place diagonal, and ONNX no operation for it; the numbers are the same.
+        # Neither exported graphs nor ONNX have an in-place diagonal. The values are the same.
         return matrix + value * torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     if isinstance(value, Tensor) and value.ndim:
         value = value.squeeze(-1)
@@ -34,41 +39,15 @@ def add_diagonal_(matrix: Tensor, value: Tensor | float) -> Tensor:
 
 
 def add_diagonal(matrix: Tensor, value: Tensor | float) -> Tensor:
-    """``matrix + value·I``, see :func:`add_diagonal_`."""
+    """Return ``matrix + value·I`` for a number or values (..., 1, 1)."""
     return add_diagonal_(matrix.clone(), value)
 
 
-def inner(a: Tensor, b: Tensor) -> Tensor:
-    """The inner products ⟨A, B⟩ (..., 1, 1) of (..., D, D) matrices."""
-    return (a * b).sum(dim=(-2, -1), keepdim=True)
-
-
-def trace_scale(matrix: Tensor, shift: float = 0.0) -> tuple[Tensor, Tensor]:
-    """The trace (..., 1, 1) of A + ``shift``·I, or one where there is no variance; and whether it counts."""
-    total = trace(matrix) + shift * matrix.shape[-1]
-    alive = total > NO_VARIANCE
-    return torch.where(alive, total, 1.0), alive
-
-
-def normalize_trace(matrix: Tensor, shift: float = 0.0) -> TraceNormalized:
-    """Divides A + ``shift``·I by its trace; a matrix without variance (trace ≤ 1e-14) becomes I/D instead of NaN."""
-    scale, alive = trace_scale(matrix, shift)
-    inverse = scale.reciprocal()
-    on_diagonal = torch.where(alive, shift * inverse, shift + 1 / matrix.shape[-1])
-    return TraceNormalized(add_diagonal_(matrix * inverse, on_diagonal), scale, alive)
-
-
-def normalize_trace_vjp(normalized: TraceNormalized, grad: Tensor) -> Tensor:
-    """The cotangent of the input of :func:`normalize_trace` for the cotangent ``grad`` of its matrix."""
-    along_trace = inner(grad, normalized.matrix) * normalized.alive / normalized.scale
-    return add_diagonal_(grad / normalized.scale, -along_trace)
-
-
 def plus_transpose(matrix: Tensor) -> Tensor:
-    """A + Aᵀ.
+    """Return A + Aᵀ for matrices (B, D, D).
 
-    To transpose D×D matrices is to shuffle D² channels in D groups. On a CPU PyTorch does that in vector registers;
-    a transposed view it reads entry by entry, several times as slowly.
+    Transposing D×D matrices is a shuffle of D² channels in D groups. On a CPU PyTorch vectorises the shuffle, but reads
+    a transposed view entry by entry, several times slower.
     """
     if matrix.device.type != "cpu" or torch.compiler.is_compiling() or not matrix.numel():
         return matrix + matrix.mT
@@ -78,5 +57,26 @@ def plus_transpose(matrix: Tensor) -> Tensor:
 
 
 def symmetric(matrix: Tensor) -> Tensor:
-    """(A + Aᵀ)/2."""
+    """Return (A + Aᵀ)/2 for matrices (B, D, D)."""
     return plus_transpose(matrix).mul_(0.5)
+
+
+def trace_scale(matrix: Tensor, shift: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Return the trace (..., 1, 1) of A + ``shift``·I, one where there is no variance, and whether there is any."""
+    total = trace(matrix) + shift * matrix.shape[-1]
+    has_variance = total > NO_VARIANCE
+    return torch.where(has_variance, total, 1.0), has_variance
+
+
+def normalize_trace(matrix: Tensor, shift: float = 0.0) -> TraceNormalized:
+    """Divide A + ``shift``·I by its trace; a matrix without variance (trace ≤ 1e-14) becomes I/D instead of NaN."""
+    scale, has_variance = trace_scale(matrix, shift)
+    inverse = scale.reciprocal()
+    on_diagonal = torch.where(has_variance, shift * inverse, shift + 1 / matrix.shape[-1])
+    return TraceNormalized(add_diagonal_(matrix * inverse, on_diagonal), scale, has_variance)
+
+
+def normalize_trace_vjp(normalized: TraceNormalized, grad: Tensor) -> Tensor:
+    """Return the cotangent of the input of :func:`normalize_trace` for the cotangent ``grad`` of its matrix."""
+    along_trace = inner(grad, normalized.matrix) * normalized.has_variance / normalized.scale
+    return add_diagonal_(grad / normalized.scale, -along_trace)

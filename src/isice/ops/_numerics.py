@@ -1,18 +1,32 @@
-"""Every operation computes in float32 or float64, whatever the autocast dtype."""
+"""Floating-point policy: operations compute in float32 or float64, whatever autocast and TF32 settings are active."""
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from .._checks import check_floating, is_half
 
+Operation = TypeVar("Operation", bound=Callable[..., Tensor])
+
+
+def full_precision(function: Operation) -> Operation:
+    """Decorate an operation: disable autocast, convert 16-bit input to float32, check that it gets a tensor first."""
+
+    @functools.wraps(function)
+    def wrapper(tensor: Tensor, *args: object, **kwargs: object) -> Tensor:
+        check_floating(function.__name__, tensor)
+        with torch.autocast(tensor.device.type, enabled=False):
+            return function(tensor.float() if is_half(tensor.dtype) else tensor, *args, **kwargs)
+
+    return cast(Operation, wrapper)
+
 
 @torch.library.custom_op("isice::exact_product", mutates_args=())
-def _exact_product(a: Tensor, b: Tensor) -> Tensor:
-    """The product under "highest"; an operation of its own, since torch.compile must not see the switch."""
+def _float32_matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply under matmul precision "highest"; an operator, because torch.compile cannot trace the switch."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -21,7 +35,7 @@ def _exact_product(a: Tensor, b: Tensor) -> Tensor:
         torch.set_float32_matmul_precision(before)
 
 
-@_exact_product.register_fake
+@_float32_matmul.register_fake
 def _(a: Tensor, b: Tensor) -> Tensor:
     return a.new_empty((*a.shape[:-1], b.shape[-1]))
 
@@ -32,31 +46,20 @@ def _rounds_to_tf32() -> bool:
 
 
 def matmul_no_tf32(a: Tensor, b: Tensor) -> Tensor:
-    """``a @ b`` in float32 accuracy on a GPU under "high" too, where PyTorch would round the factors to TF32.
+    """Return ``a @ b`` in float32 accuracy even under matmul precision "high", where PyTorch rounds to TF32 on a GPU.
 
-    An iteration that amplifies small eigenvalues amplifies that rounding of its input as well; "medium" accepts it.
+    An iteration that amplifies small eigenvalues also amplifies that rounding error. Matmul precision "medium" accepts
+    it. Autocast still applies; compare :func:`matmul_no_autocast`.
     """
-    # The operation has no derivative: under create_graph=True PyTorch's own product takes its place.
+    # The operator has no derivative, so create_graph=True uses PyTorch's own product.
     applies = torch.compiler.is_compiling() or not torch.is_grad_enabled()
     if applies and a.device.type == "cuda" and a.dtype == torch.float32 and _rounds_to_tf32():
-        return _exact_product(a, b)
+        return _float32_matmul(a, b)
     return a @ b
 
 
-def full_precision(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Decorator: turns autocast off and raises 16-bit input to float32; checks that the first argument is a tensor."""
-
-    @functools.wraps(function)
-    def wrapper(tensor: Tensor, *args: object, **kwargs: object) -> Tensor:
-        check_floating(function.__name__, tensor)
-        with torch.autocast(tensor.device.type, enabled=False):
-            return function(tensor.float() if is_half(tensor.dtype) else tensor, *args, **kwargs)
-
-    return wrapper
-
-
 class _MatmulNoAutocast(torch.autograd.Function):
-    """A plain product would run its backward products in 16 bits if autocast is on at that time."""
+    """Matrix product whose backward pass disables autocast."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -72,7 +75,7 @@ class _MatmulNoAutocast(torch.autograd.Function):
 
 
 def _left_gradient(grad: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    # One product over batch and columns for a shared factor, instead of one per image that is summed afterwards.
+    # A shared factor takes one product over batch and columns, instead of one per image and a sum.
     return torch.einsum("bin,bjn->ij", grad, b) if a.ndim < grad.ndim else grad @ b.mT
 
 
@@ -82,7 +85,10 @@ def _right_gradient(grad: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 @full_precision
 def matmul_no_autocast(a: Tensor, b: Tensor) -> Tensor:
-    """The matrix product of (B, I, J) or (I, J) with (B, J, K) or (J, K), gradients in float32 or float64 as well.
+    """Multiply (B, I, J) or (I, J) with (B, J, K) or (J, K), forward and backward without autocast.
+
+    The gradients stay in float32 or float64 even if ``backward()`` itself is called under autocast. TF32 settings still
+    apply; compare :func:`matmul_no_tf32`.
 
     Example:
         >>> matmul_no_autocast(torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -95,4 +101,4 @@ def matmul_no_autocast(a: Tensor, b: Tensor) -> Tensor:
             f"matmul_no_autocast: expected matrices (B, I, J) or (I, J) and (B, J, K) or (J, K), "
             f"got {tuple(a.shape)} and {tuple(b.shape)}."
         )
-    return _MatmulNoAutocast.apply(a, b.to(a.dtype))
+    return cast(Tensor, _MatmulNoAutocast.apply(a, b.to(a.dtype)))

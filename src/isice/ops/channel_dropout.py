@@ -13,14 +13,14 @@ from .signed_sqrt import l2_normalize
 
 @full_precision
 def channel_attention(x: Tensor, kernel: Tensor) -> Tensor:
-    """Shares of the channels in a map: softmax over channels of their means, correlated with ``kernel``.
+    """Compute attention over channels: softmax of the channel means after a 1-D convolution along the channels.
 
     Args:
         x: Feature maps (B, C, H, W).
-        kernel: An odd number of taps (K,) that slide along the channels.
+        kernel: Convolution kernel (K,), K odd.
 
     Returns:
-        Shares (B, C), each row sums to one.
+        Weights (B, C); each row sums to one.
 
     Example:
         >>> channel_attention(torch.ones(2, 8, 7, 7), torch.zeros(3))[0, 0]
@@ -34,11 +34,13 @@ def channel_attention(x: Tensor, kernel: Tensor) -> Tensor:
 
 @full_precision
 def adaptive_drop_rate(cov: Tensor, attention: Tensor) -> Tensor:
-    """DropCov's rate 1 − (10/log₂ C)·cos(Σ1, y), clamped to [0, 1]: less is dropped where variance and attention agree.
+    """Compute DropCov's drop rate 1 − (10/log₂ C)·cos(Σ1, y), clamped to [0, 1].
+
+    Fewer channels are dropped where covariance and attention agree.
 
     Args:
         cov: Covariance matrices Σ (B, C, C).
-        attention: Shares y of the channels (B, C).
+        attention: Weights y of the channels (B, C).
 
     Returns:
         Rates (B,).
@@ -53,9 +55,9 @@ def adaptive_drop_rate(cov: Tensor, attention: Tensor) -> Tensor:
 
 
 def hashed_uniform(key: Tensor, frequencies: Tensor, offset: Tensor) -> Tensor:
-    """Pseudo-random numbers in [0, 1) that follow from ``key`` alone, frac(fᵀkey + offset).
+    """Return pseudo-random numbers frac(fᵀkey + offset) in [0, 1), a deterministic function of ``key``.
 
-    With frequencies of about 1e6 the smallest change of a key of order one gives unrelated numbers.
+    With frequencies of about 1e6, the smallest change of a key of order one gives unrelated numbers.
 
     Args:
         key: The key (K,).
@@ -67,14 +69,19 @@ def hashed_uniform(key: Tensor, frequencies: Tensor, offset: Tensor) -> Tensor:
         tensor([0.5000, 0.2500])
     """
     check_floating("hashed_uniform", key)
-    # float64, because float32 would leave no digits after the decimal point.
+    if key.ndim != 1 or frequencies.shape != (*key.shape, *offset.shape):
+        raise ValueError(
+            f"hashed_uniform: expected a key (K,), frequencies (K, C) and an offset (C,), "
+            f"got {tuple(key.shape)}, {tuple(frequencies.shape)} and {tuple(offset.shape)}."
+        )
+    # In float32 the large phase would have no fractional digits.
     phase = (key.double()[:, None] * frequencies.double()).sum(dim=0) + offset.double()
     return (phase - phase.floor()).to(key.dtype)
 
 
 @full_precision
 def drop_channels(cov: Tensor, rate: Tensor, noise: Tensor) -> Tensor:
-    """Covariance after channel dropout: channels with ``noise < rate`` vanish, the others grow by 1/(1 − rate).
+    """Return the covariance after channel dropout: channels with ``noise < rate`` are zeroed, others × 1/(1 − rate).
 
     Args:
         cov: Covariance matrices (B, C, C) before dropout.

@@ -1,4 +1,4 @@
-"""⑤ Codebook statistics: descriptors softly assigned to K words, then summed (NetVLAD, NetFV)."""
+"""⑤ Codebook statistics: descriptors softly assigned to K words and aggregated (NetVLAD, NetFV)."""
 
 import math
 
@@ -22,7 +22,7 @@ def _check_codebook(who: str, x: Tensor, weight: Tensor, *words: Tensor) -> None
 
 @full_precision
 def soft_assignment(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Shares of the words in each descriptor, softmax_k(w_kᵀx + b_k).
+    """Assign each descriptor softly to the words, softmax_k(w_kᵀx + b_k).
 
     Args:
         x: Descriptors (B, C, N).
@@ -30,7 +30,7 @@ def soft_assignment(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Te
         bias: One offset per word (K,).
 
     Returns:
-        Shares (B, K, N), each column sums to one.
+        Weights (B, K, N); each column sums to one.
 
     Example:
         >>> soft_assignment(torch.rand(2, 8, 49), torch.rand(4, 8)).shape
@@ -43,9 +43,9 @@ def soft_assignment(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Te
 
 @full_precision
 def vlad(x: Tensor, centres: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Sums of the residuals to each centre, V_k = Σ_t a_k(x_t)(x_t − c_k), with a = :func:`soft_assignment`.
+    """Sum the residuals to each centre, V_k = Σ_t a_k(x_t)(x_t − c_k), with a = :func:`soft_assignment`.
 
-    Written as two products, so that no (K, C, N) tensor of residuals is formed.
+    Two matrix products replace the (K, C, N) tensor of residuals.
 
     Args:
         x: Descriptors (B, C, N).
@@ -67,9 +67,9 @@ def vlad(x: Tensor, centres: Tensor, weight: Tensor, bias: Tensor | None = None)
 
 @full_precision
 def fisher_vector(x: Tensor, means: Tensor, log_scales: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Gradient statistics of a diagonal Gaussian mixture, without the factors of the priors.
+    """Compute Fisher vectors: gradient statistics of a diagonal Gaussian mixture, without the prior factors.
 
-    With u = (x_t − μ_k)/σ_k and shares γ = :func:`soft_assignment`, the first order is (1/N) Σ_t γ_k u and the second
+    With u = (x_t − μ_k)/σ_k and γ = :func:`soft_assignment`, the first order is (1/N) Σ_t γ_k u and the second
     (1/N) Σ_t γ_k (u² − 1)/√2.
 
     Args:
@@ -88,24 +88,21 @@ def fisher_vector(x: Tensor, means: Tensor, log_scales: Tensor, weight: Tensor, 
     """
     _check_codebook("fisher_vector", x, weight, means, log_scales)
     share = soft_assignment(x, weight, bias) / x.shape[-1]
-    # The sums Σγ(x−μ)² are expanded around the mean of all components, so that a common offset costs no digits.
+    # Σγ(x−μ)² is expanded around the mean of all components, so that a common offset does not cancel digits.
     origin = means.mean(dim=0)
     x, means = x - origin[:, None], means - origin
-    mass, first, second = (
-        share.sum(dim=-1, keepdim=True),
-        matmul_no_autocast(share, x.mT),
-        matmul_no_autocast(share, (x * x).mT),
-    )
-    precision = torch.exp(-log_scales)
-    order1 = (first - mass * means) * precision
-    order2 = ((second - 2 * means * first + mass * means**2) * precision**2 - mass) / math.sqrt(2)
+    mass = share.sum(dim=-1, keepdim=True)
+    first, second = matmul_no_autocast(share, x.mT), matmul_no_autocast(share, (x * x).mT)
+    inverse_scales = torch.exp(-log_scales)
+    order1 = (first - mass * means) * inverse_scales
+    order2 = ((second - 2 * means * first + mass * means**2) * inverse_scales**2 - mass) / math.sqrt(2)
     return torch.stack((order1, order2), dim=-3)
 
 
 def assignment_sharpness(x: Tensor, directions: Tensor) -> float:
-    """NetVLAD's α = −log(0.01) / mean(s₁ − s₂), s₁ and s₂ the two best scores of a descriptor.
+    """Return NetVLAD's α = −log(0.01) / mean(s₁ − s₂), where s₁ and s₂ are the two best scores of a descriptor.
 
-    On average the best word then outweighs the second by 100 to 1.
+    With this α the best word outweighs the second about 100 to 1.
 
     Args:
         x: Descriptors of unit length (M, C).
@@ -115,6 +112,12 @@ def assignment_sharpness(x: Tensor, directions: Tensor) -> float:
         >>> round(assignment_sharpness(torch.eye(2), torch.eye(2)), 4)
         4.6052
     """
+    check_floating("assignment_sharpness", x)
+    if x.ndim != 2 or directions.ndim != 2 or x.shape[1] != directions.shape[1]:
+        raise ValueError(
+            f"assignment_sharpness: expected descriptors (M, C) and words (K, C), "
+            f"got {tuple(x.shape)} and {tuple(directions.shape)}."
+        )
     if len(directions) == 1:
         return 1.0
     best = (x @ directions.mT).topk(2, dim=1).values
@@ -123,16 +126,16 @@ def assignment_sharpness(x: Tensor, directions: Tensor) -> float:
 
 
 def kmeans(points: Tensor, n_clusters: int, *, n_iter: int = 20, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Lloyd's k-means, started from distinct points drawn with ``seed``; an empty cluster keeps its centre.
+    """Cluster points by Lloyd's k-means, initialised with random points; an empty cluster keeps its centre.
 
     Args:
         points: Points (M, C) with M ≥ ``n_clusters``.
         n_clusters: Number of centres K.
         n_iter: Number of updates.
-        seed: Seed of the start.
+        seed: Seed of the initial points.
 
     Returns:
-        Centres (K, C) and the index of the nearest centre of each point (M,).
+        Centres (K, C) and the index of each point's nearest centre (M,).
 
     Example:
         >>> centres, nearest = kmeans(torch.tensor([[0.0], [1.0], [9.0], [10.0]]), 2)
@@ -156,12 +159,14 @@ def kmeans(points: Tensor, n_clusters: int, *, n_iter: int = 20, seed: int = 0) 
 
 
 def diagonal_mixture(points: Tensor, centres: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor]:
-    """Scales of a diagonal mixture from a hard clustering, shrunk to the pooled variance as by one extra point.
+    """Estimate the scales of a diagonal mixture from a hard clustering.
+
+    Each variance is shrunk to the pooled variance with the weight of one point.
 
     Args:
         points: Points (M, C).
         centres: Centres (K, C).
-        nearest: Index of the centre of each point (M,).
+        nearest: Index of each point's centre (M,).
 
     Returns:
         Standard deviations (K, C) and the pooled variance, a scalar.
@@ -172,6 +177,12 @@ def diagonal_mixture(points: Tensor, centres: Tensor, nearest: Tensor) -> tuple[
         >>> scales.flatten().tolist(), variance.item()
         ([1.0, 1.0], 1.0)
     """
+    check_floating("diagonal_mixture", points)
+    if points.ndim != 2 or points.shape[1:] != centres.shape[1:]:
+        raise ValueError(
+            f"diagonal_mixture: expected points (M, C) and centres (K, C), "
+            f"got {tuple(points.shape)} and {tuple(centres.shape)}."
+        )
     squares = (points - centres[nearest]).square()
     variance = squares.mean().clamp_min(1e-12)
     counts = torch.bincount(nearest, minlength=len(centres)).to(points.dtype)[:, None]

@@ -1,4 +1,4 @@
-"""⑤ Covariance → correlation, precision → partial correlation: the scale of each variable removed, unit diagonal."""
+"""⑤ Covariance → correlation and precision → partial correlation: scaling to a unit diagonal."""
 
 import torch
 from torch import Tensor
@@ -9,13 +9,13 @@ from ._numerics import full_precision
 
 
 def correlation_reference(cov: Tensor) -> Tensor:
-    """Σ_ij/√(Σ_ii Σ_jj) written out; needs a positive diagonal. The oracle of :func:`correlation`."""
+    """Compute Σ_ij/√(Σ_ii Σ_jj) directly, for positive diagonals; the test oracle of :func:`correlation`."""
     deviation = cov.diagonal(dim1=-2, dim2=-1).sqrt()
     return cov / (deviation.unsqueeze(-1) * deviation.unsqueeze(-2))
 
 
 def _unit_diagonal(matrix: Tensor, sign: float) -> Tensor:
-    """sign·M_ij/√(M_ii M_jj) off the diagonal, one on it; rows whose diagonal is not positive are zero off it."""
+    """Return sign·M_ij/√(M_ii M_jj) with a unit diagonal; rows with a non-positive diagonal become rows of I."""
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)
     floor = NO_VARIANCE * diagonal.amax(-1, keepdim=True).clamp_min(NO_VARIANCE)
     positive = diagonal > floor
@@ -27,7 +27,7 @@ def _unit_diagonal(matrix: Tensor, sign: float) -> Tensor:
 
 @full_precision
 def correlation(cov: Tensor) -> Tensor:
-    """Correlation matrices (..., D, D); a variable without variance correlates with nothing.
+    """Compute correlation matrices (..., D, D); a variable without variance has correlation zero with all others.
 
     Example:
         >>> correlation(torch.tensor([[4.0, 1.0], [1.0, 1.0]]))
@@ -40,7 +40,9 @@ def correlation(cov: Tensor) -> Tensor:
 
 @full_precision
 def partial_correlation(precision: Tensor) -> Tensor:
-    """Partial correlations −Ω_ij/√(Ω_ii Ω_jj) of precision matrices (..., D, D), with a unit diagonal (paper, Sec. 3).
+    """Compute partial correlations −Ω_ij/√(Ω_ii Ω_jj) of precision matrices (..., D, D) (paper, Sec. 3).
+
+    The diagonal is set to one.
 
     Example:
         >>> partial_correlation(torch.tensor([[4.0, -1.0], [-1.0, 1.0]]))

@@ -12,7 +12,7 @@ from ._numerics import full_precision, matmul_no_tf32
 
 
 def flat_features(who: str, x: Tensor) -> Tensor:
-    """Feature maps (..., C, H, W) or feature sets (B, C, N), (C, N) as (..., C, N); anything else is an error."""
+    """Reshape feature maps (..., C, H, W) to (..., C, N); feature sets (B, C, N) and (C, N) stay as they are."""
     sizes = x.shape[-3:] if x.ndim > 3 else x.shape[-2:]
     if x.ndim < 2 or 0 in sizes:
         raise ValueError(
@@ -23,13 +23,13 @@ def flat_features(who: str, x: Tensor) -> Tensor:
 
 
 def covariance_reference(x: Tensor) -> Tensor:
-    """The biased covariance of (..., C, N) by autograd; the oracle of :func:`covariance`."""
+    """Compute the biased covariance of (..., C, N), differentiated by autograd; the test oracle."""
     centred = x - x.mean(dim=-1, keepdim=True)
     return centred @ centred.mT / x.shape[-1]
 
 
 def differentiable_vjp(x: Tensor, grad: Tensor) -> Tensor:
-    """The gradient (G + Gᵀ)(X − mean)/N, whose rows already sum to zero: one product, in PyTorch's operations."""
+    """Return the gradient (G + Gᵀ)(X − mean)/N by one product, in differentiable operations."""
     with torch.autocast(x.device.type, enabled=False):
         features = x.float() if is_half(x.dtype) else x
         centred = features - features.mean(dim=-1, keepdim=True)
@@ -37,7 +37,7 @@ def differentiable_vjp(x: Tensor, grad: Tensor) -> Tensor:
 
 
 class _Covariance(torch.autograd.Function):
-    """One product each way."""
+    """The covariance of (..., C, N) by one product, and its gradient by another."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -57,16 +57,16 @@ def _by_products(x: Tensor) -> Tensor:
 
 
 def _kernels_apply(x: Tensor) -> bool:
-    """Whether the kernels compute the covariance of (..., C, N); they read 16-bit features without a copy."""
+    """Return whether the kernels compute the covariance of (..., C, N); they read 16-bit features without a copy."""
     if x.device.type != "cuda" or not (x.dtype == torch.float32 or is_half(x.dtype)):
         return False
     return 8 <= x.shape[-2] <= _dispatch.LARGEST and not _dispatch.kernels_missing()
 
 
 def covariance(x: Tensor) -> Tensor:
-    """Covariance of the channels over the positions, biased (÷ N).
+    """Compute the biased covariance (÷ N) of the channels over the positions.
 
-    The mean is subtracted before the product, so a large common offset costs no digits.
+    The mean is subtracted before the product, so a large common offset does not cancel digits.
 
     Args:
         x: Feature maps (..., C, H, W), or feature sets (B, C, N) or (C, N).

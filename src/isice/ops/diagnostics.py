@@ -1,4 +1,4 @@
-"""Small measures that tell what a representation really is. They are for looking, not for training."""
+"""Measures of matrices for analysis: quality of an inverse, share of zeros, smallest eigenvalue."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from ._numerics import full_precision
 
 @full_precision
 def inverse_residual(cov: Tensor, precision: Tensor) -> Tensor:
-    """‖ΣΩ − I‖_F/√D per matrix: zero for an inverse, about one for no relation.
+    """Return ‖ΣΩ − I‖_F/√D per matrix: zero for an exact inverse, about one for unrelated matrices.
 
     Example:
         >>> inverse_residual(2 * torch.eye(3), 0.5 * torch.eye(3))
@@ -23,19 +23,21 @@ def inverse_residual(cov: Tensor, precision: Tensor) -> Tensor:
             f"inverse_residual: expected matrices of one size, got {tuple(cov.shape)} and {tuple(precision.shape)}."
         )
     eye = torch.eye(size, dtype=cov.dtype, device=cov.device)
-    return torch.linalg.matrix_norm(cov @ precision.to(cov.dtype) - eye) / size**0.5
+    residual: Tensor = torch.linalg.matrix_norm(cov @ precision.to(cov.dtype) - eye)
+    scale: float = size**0.5
+    return residual / scale
 
 
 @full_precision
-def sparsity(matrix: Tensor, tol: float = 0.0) -> Tensor:
-    """Fraction of off-diagonal entries with |entry| ≤ ``tol`` per matrix; one for a single variable.
+def zero_fraction(matrix: Tensor, tol: float = 0.0) -> Tensor:
+    """Return the fraction of off-diagonal entries with |entry| ≤ ``tol`` per matrix; one if D = 1.
 
     Example:
-        >>> sparsity(torch.eye(3))
+        >>> zero_fraction(torch.eye(3))
         tensor(1.)
     """
-    check_square("sparsity", matrix)
-    check_number("sparsity", "tol", tol)
+    check_square("zero_fraction", matrix)
+    check_number("zero_fraction", "tol", tol)
     size = matrix.shape[-1]
     off_diagonal = ~torch.eye(size, dtype=torch.bool, device=matrix.device)
     small = (matrix.abs() <= tol) & off_diagonal
@@ -46,11 +48,12 @@ def sparsity(matrix: Tensor, tol: float = 0.0) -> Tensor:
 
 @full_precision
 def smallest_eigenvalue(matrix: Tensor) -> Tensor:
-    """The smallest eigenvalue of each symmetric matrix; not positive means not positive definite.
+    """Return the smallest eigenvalue of each symmetric matrix, which is positive iff the matrix is positive definite.
 
     Example:
         >>> smallest_eigenvalue(torch.diag(torch.tensor([3.0, -1.0])))
         tensor(-1.)
     """
     check_square("smallest_eigenvalue", matrix)
-    return torch.linalg.eigvalsh(matrix)[..., 0]
+    values: Tensor = torch.linalg.eigvalsh(matrix)
+    return values[..., 0]

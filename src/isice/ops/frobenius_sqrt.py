@@ -1,6 +1,6 @@
 """⑤ Matrix square root by Newton–Schulz after division by the Frobenius norm (improved B-CNN)."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -12,8 +12,8 @@ from .newton_schulz import factor_product, factor_product_derivative
 
 
 def frobenius_sqrt_reference(matrix: Tensor, n_iter: int) -> Tensor:
-    """The coupled iteration as published, by autograd; the oracle of :func:`frobenius_sqrt`. No zero matrices."""
-    norm = torch.linalg.matrix_norm(matrix, keepdim=True)
+    """Run the coupled iteration as published, differentiated by autograd; the test oracle. Matrices must be nonzero."""
+    norm: Tensor = torch.linalg.matrix_norm(matrix, keepdim=True)
     eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     y, z = matrix / norm, eye.expand_as(matrix)
     for _ in range(n_iter):
@@ -23,7 +23,7 @@ def frobenius_sqrt_reference(matrix: Tensor, n_iter: int) -> Tensor:
 
 
 class _NormalizedSqrt(torch.autograd.Function):
-    """A∏P for symmetric matrices of norm at most one: a polynomial, so its derivative is its own adjoint."""
+    """A∏P for symmetric matrices of norm at most one: a polynomial, whose derivative is self-adjoint."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, n_iter: int) -> Tensor:
@@ -40,14 +40,14 @@ class _NormalizedSqrt(torch.autograd.Function):
 
 @full_precision
 def frobenius_sqrt(matrix: Tensor, n_iter: int = 5) -> Tensor:
-    """Square root √‖A‖_F · Y of symmetric positive semi-definite A, Y the Newton–Schulz iterate of A/‖A‖_F.
+    """Compute the square root √‖A‖_F · Y, where Y is the Newton–Schulz iterate of A/‖A‖_F.
 
-    Once converged it is the same root as :func:`~isice.ops.newton_schulz.newton_schulz_sqrt`; after a few steps it is
-    nearer to it, because ‖A‖_F ≤ tr A leaves larger eigenvalues to iterate on.
+    It converges to the same root as :func:`~isice.ops.newton_schulz.newton_schulz_sqrt`, and faster: ‖A‖_F ≤ tr A, so
+    the normalised eigenvalues are larger.
 
     Args:
         matrix: Symmetric positive semi-definite matrices (..., D, D). Zero matrices give zero.
-        n_iter: Steps.
+        n_iter: Newton–Schulz steps.
 
     Example:
         >>> frobenius_sqrt(4 * torch.eye(2), n_iter=12).diagonal().round(decimals=4)
@@ -57,6 +57,7 @@ def frobenius_sqrt(matrix: Tensor, n_iter: int = 5) -> Tensor:
     check_int("frobenius_sqrt", "n_iter", n_iter, minimum=1)
     flat = matrix.reshape(-1, *matrix.shape[-2:])
     square = flat.square().sum(dim=(-2, -1), keepdim=True)
-    # Where A is zero the norm is replaced before the root is taken, which keeps its infinite slope out of the gradient.
+    # Replace a zero norm before the square root, whose slope at zero is infinite.
     norm = torch.where(square > NO_VARIANCE**2, square, torch.ones_like(square)).sqrt()
-    return (_NormalizedSqrt.apply(flat / norm, n_iter) * norm.sqrt()).reshape(matrix.shape)
+    root = cast(Tensor, _NormalizedSqrt.apply(flat / norm, n_iter))
+    return (root * norm.sqrt()).reshape(matrix.shape)

@@ -1,14 +1,15 @@
 """⑤ iSICE: sparse inverse covariance by Newton–Schulz and projected gradient steps (paper, Alg. 2).
 
-S₀ = (Σ' + αI)⁻¹ with Σ' = Σ/tr Σ. Step i of N splits S into its positive and negative parts S⁺ and S⁻, takes
-G = ∇₁ − Σ' with ∇₁ = (S + αI)⁻¹, and moves both parts with the decaying rate ηβ, β = 1 − (i − 1)/max(1, N − 1):
+The start is S₀ = (Σ' + αI)⁻¹ with Σ' = Σ/tr Σ. Step i of N splits S into its positive and negative
+parts S⁺ and S⁻. With G = ∇₁ − Σ', ∇₁ = (S + αI)⁻¹ and the decaying rate ηβ, where
+β = 1 − (i − 1)/max(1, N − 1), it computes
 S⁺ ← relu(S⁺ + ηβ(G − λ)), S⁻ ← relu(S⁻ − ηβ(G + λ)), S ← S⁺ − S⁻.
-For N ≥ 2 the last step has β = 0 and changes nothing; it is left out.
+For N ≥ 2 the last step has β = 0 and is omitted.
 """
 
 from collections import deque
 from collections.abc import MutableSequence, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ from .vectorize import unvectorize, vectorize
 
 Normalize = Literal["sqrt_trace", "trace", "none"]
 FirstGradient = Literal["inverse", "printed"]
-# 256 KiB of float32 per matrix of the algorithm: with the eight or so that a step touches, about a core's L2 cache.
+# 256 KiB of float32 per intermediate. A step uses about eight of them, which fit in a core's L2 cache.
 _CACHED_FLOATS = 2**16
 OUTPUT_POWER = {"sqrt_trace": 0.5, "trace": 1.0, "none": 0.0}
 PRESETS: dict[str, dict[str, Any]] = {
@@ -43,7 +44,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class ISICEOptions(NamedTuple):
-    """The options of Alg. 2 that are plain values."""
+    """Plain-valued options of Alg. 2."""
 
     n_iter: int
     n_inverse_iter: int
@@ -55,7 +56,7 @@ class ISICEOptions(NamedTuple):
 def isice_options(
     who: str, n_iter: int, n_inverse_iter: int, normalize: str, first_gradient: str, alpha: float
 ) -> ISICEOptions:
-    """Checks the plain options of Alg. 2 and bundles them; ``who`` begins the error message."""
+    """Validate the plain-valued options of Alg. 2; ``who`` starts the error message."""
     check_int(who, "n_iter", n_iter, minimum=0)
     check_int(who, "n_inverse_iter", n_inverse_iter, minimum=1)
     check_choice(who, "normalize", normalize, OUTPUT_POWER)
@@ -65,7 +66,7 @@ def isice_options(
 
 
 def decay(n_iter: int) -> list[float]:
-    """β of every step that moves anything."""
+    """Return β of every step except those with β = 0."""
     return [1 - i / max(1, n_iter - 1) for i in range(n_iter) if i == 0 or i < n_iter - 1]
 
 
@@ -80,7 +81,7 @@ def isice_reference(
     first_gradient: FirstGradient = "inverse",
     alpha: float = 1e-9,
 ) -> Tensor:
-    """Alg. 2 as printed, all N steps, by autograd; the oracle of :func:`isice`."""
+    """Run all N steps of Alg. 2 as printed, differentiated by autograd; the test oracle of :func:`isice`."""
     lam, eta = (v[..., None, None] if isinstance(v, Tensor) else v for v in (sparsity, step_size))
     eye = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
     sigma = cov / cov.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
@@ -97,22 +98,22 @@ def isice_reference(
 
 
 def update(s: Tensor, gradient: Tensor, rate: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
-    """The new S⁺ and S⁻ for G = ∇₁ − Σ', the rate ηβ and λ."""
+    """Return the new S⁺ and S⁻ for G = ∇₁ − Σ', the rate ηβ and λ (Alg. 2, lines 7–11)."""
     plus = torch.relu(s) - rate * lam
     minus = plus - s  # relu(−s) = relu(s) − s
     return plus.addcmul_(rate, gradient).relu_(), minus.addcmul_(rate, gradient, value=-1).relu_()
 
 
-def sparse_step(s: Tensor, nabla: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor) -> Tensor:
-    """The next S, for matrices (B, D, D) and per-image values (B, 1, 1)."""
+def _sparse_step(s: Tensor, nabla: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor) -> Tensor:
+    """Return the next S for matrices (B, D, D) and per-image values (B, 1, 1)."""
     plus, minus = update(s, nabla - sigma, rate, lam)
     return plus.sub_(minus)
 
 
-def sparse_step_vjp(
+def _sparse_step_vjp(
     s: Tensor, nabla: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor, grad: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Cotangents of S, G, ηβ and λ for the cotangent ``grad`` of the next S; zeros for ηβ and λ unless ``learned``."""
+    """Return the cotangents of S, G, ηβ and λ for that of the next S; zeros for ηβ and λ unless ``learned``."""
     gradient = nabla - sigma
     plus, minus = update(s, gradient, rate, lam)
     d_plus, d_minus = _where_positive(grad, plus), _where_positive(grad, minus)
@@ -125,10 +126,10 @@ def sparse_step_vjp(
 
 
 def _where_positive(value: Tensor, condition: Tensor) -> Tensor:
-    """``value`` where ``condition`` > 0, else 0: the backward of ReLU, several times faster on a CPU than a mask.
+    """Return ``value`` where ``condition`` > 0, else 0, by ReLU's backward kernel, on a CPU faster than a mask.
 
-    torch.compile would make it a mask, and keep that from the forward pass: on a CPU to store one takes longer than
-    a product. So it gets numbers there, which do the same to finite ones.
+    torch.compile would save a mask in the forward pass, which on a CPU takes longer than a product. It gets an
+    arithmetic form instead, equal for finite values.
     """
     if value.device.type == "cpu" and torch.compiler.is_compiling():
         return value * condition.relu().sign()
@@ -136,13 +137,13 @@ def _where_positive(value: Tensor, condition: Tensor) -> Tensor:
 
 
 def _output(s: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor]:
-    """S/tr(S)^power, with the trace and where it counts."""
-    total, alive = trace_scale(s)
-    return plus_transpose(s).mul_(0.5 / total**power), total, alive
+    """Return S/tr(S)^power, the trace, and whether there is variance."""
+    total, has_variance = trace_scale(s)
+    return plus_transpose(s).mul_(0.5 / total**power), total, has_variance
 
 
 def _parts(cov: Tensor) -> list[slice]:
-    """The batch in parts whose matrices stay in a CPU's cache through the whole algorithm; elsewhere one part."""
+    """Split the batch so that the intermediates of a part stay in a CPU's cache; one part on other devices."""
     if cov.device.type != "cpu" or torch.compiler.is_compiling():
         return [slice(None)]
     length = max(1, _CACHED_FLOATS * torch.get_num_threads() // cov.shape[-1] ** 2)
@@ -162,21 +163,21 @@ def _isice_part(
     for i, beta in enumerate(decay(options.n_iter)):
         nabla = s if i == 0 and options.first_gradient == "printed" else _inverse(s, options)
         kept.append(nabla)
-        s = sparse_step(s, nabla, sigma, step_size * beta, sparsity)
+        s = _sparse_step(s, nabla, sigma, step_size * beta, sparsity)
     return _output(s, OUTPUT_POWER[options.normalize])[0]
 
 
 def _isice_value(
     cov: Tensor, sparsity: Tensor, step_size: Tensor, options: ISICEOptions, kept: list[Tensor] | None = None
 ) -> Tensor:
-    """The output for (B, D, D); S₀ and the ∇₁ of each step, part by part of the batch, are appended to ``kept``."""
-    # A deque without room forgets what it is given, so that the memory is used again at once.
+    """Compute the output for (B, D, D); append S₀ and the ∇₁ of each step to ``kept``, part by part of the batch."""
+    # Discard intermediates unless the backward pass needs them.
     keep: MutableSequence[Tensor] = deque(maxlen=0) if kept is None else kept
     return _join([_isice_part(cov[p], sparsity[p], step_size[p], options, keep) for p in _parts(cov)])
 
 
 class _ISICE(torch.autograd.Function):
-    """Keeps Σ, S₀ and the ∇₁ of each step; recomputes S and the Newton–Schulz iterates. No second derivative."""
+    """Alg. 2 on (B, D, D); saves Σ, S₀ and every ∇₁, recomputes the rest. A second derivative raises an error."""
 
     @staticmethod
     def forward(ctx: Any, cov: Tensor, sparsity: Tensor, step_size: Tensor, options: ISICEOptions) -> Tensor:
@@ -199,7 +200,7 @@ class _ISICE(torch.autograd.Function):
 
 
 def _inverse(s: Tensor, options: ISICEOptions) -> Tensor:
-    """(S + αI)⁻¹; rounding may leave it asymmetric, so that whoever returns a result symmetrises it."""
+    """Return (S + αI)⁻¹, symmetric up to rounding; the final result is symmetrised instead."""
     return newton_schulz_value(s, options.n_inverse_iter, "inverse", shift=options.alpha, exact=False)
 
 
@@ -210,20 +211,20 @@ def _inverse_vjp(s: Tensor, out: Tensor, grad: Tensor, options: ISICEOptions) ->
 def _isice_vjp(
     cov: Tensor, lam: Tensor, eta: Tensor, kept: list[Tensor], grad: Tensor, options: ISICEOptions, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Cotangents of Σ, λ and η, from S₀ and the ∇₁ of each step; zeros for λ and η unless they are ``learned``."""
+    """Return the cotangents of Σ, λ and η from the saved S₀ and ∇₁; λ and η get zeros unless ``learned``."""
     first, *inverses = kept
     normalized = normalize_trace(cov)
     sigma, betas, power = normalized.matrix, decay(options.n_iter), OUTPUT_POWER[options.normalize]
     precisions = [first]
     for beta, nabla in zip(betas, inverses, strict=True):
-        precisions.append(sparse_step(precisions[-1], nabla, sigma, eta * beta, lam))
+        precisions.append(_sparse_step(precisions[-1], nabla, sigma, eta * beta, lam))
     grad = symmetric(grad)
-    out, total, alive = _output(precisions.pop(), power)
-    d_s = add_diagonal_(grad / total**power, -power * inner(grad, out) * alive / total)
+    out, total, has_variance = _output(precisions.pop(), power)
+    d_s = add_diagonal_(grad / total**power, -power * inner(grad, out) * has_variance / total)
     d_sigma, d_lam, d_eta = torch.zeros_like(cov), torch.zeros_like(lam), torch.zeros_like(eta)
     for i in reversed(range(len(betas))):
         before, nabla = precisions.pop(), inverses[i]
-        d_s, d_gradient, d_rate, d_step_lam = sparse_step_vjp(before, nabla, sigma, eta * betas[i], lam, d_s, learned)
+        d_s, d_gradient, d_rate, d_step_lam = _sparse_step_vjp(before, nabla, sigma, eta * betas[i], lam, d_s, learned)
         if learned:
             d_eta, d_lam = d_eta + d_rate * betas[i], d_lam + d_step_lam
         d_sigma.sub_(d_gradient)
@@ -234,7 +235,7 @@ def _isice_vjp(
 
 
 def _per_image(name: str, value: float | Tensor, cov: Tensor) -> Tensor:
-    """A number or per-image values as (B, 1, 1)."""
+    """Return a number or per-image values as (B, 1, 1)."""
     batch = cov.shape[:-2]
     if not isinstance(value, Tensor):
         check_number("isice", name, value)
@@ -263,29 +264,29 @@ def isice(
     vectorized: bool = False,
     backend: Backend | None = None,
 ) -> Tensor:
-    """Iterative sparse inverse covariance estimate (paper, Alg. 2).
+    """Iterative sparse inverse covariance estimation (paper, Alg. 2).
 
-    What it computes in practice is told in docs/deviations.md: at the defaults the output is close to a rescaled
-    regularised inverse, not the sparse solution; :func:`graphical_lasso` solves the problem exactly.
+    At the defaults the output is close to a rescaled regularised inverse and hardly sparse (docs/deviations.md). Use
+    :func:`graphical_lasso` for the exact sparse solution.
 
     Args:
-        cov: Covariance matrices (..., D, D). A matrix without variance is treated as I.
-        sparsity: λ ≥ 0 on the trace-one scale, a number or one value per matrix; gradients flow to a tensor.
+        cov: Covariance matrices (..., D, D). A zero matrix is treated as I.
+        sparsity: λ ≥ 0 for a covariance of trace one: a number, or a tensor with one value per matrix, which gets
+            gradients.
         step_size: η ≥ 0, likewise.
-        n_iter: N. Zero gives the regularised inverse (Precision Ω of Σ').
-        n_inverse_iter: N_s, Newton–Schulz steps of each inverse.
+        n_iter: Gradient steps N. Zero gives the regularised inverse of Σ'.
+        n_inverse_iter: Newton–Schulz steps N_s of each inverse.
         normalize: Divide the result by √trace (published code), by the trace (paper), or not at all.
-        first_gradient: ∇₁ of the first step: the inverse of S₀ (the evident intent) or S₀ itself, as Alg. 2 prints.
-        alpha: α, added to the diagonal before every inverse.
+        first_gradient: ∇₁ of the first step: ``"inverse"`` of S₀, or S₀ itself as ``"printed"`` in Alg. 2, a typo.
+        alpha: α ≥ 0, added to the diagonal before every inverse.
         ridge: Weight of the identity in Σ + ridge·μI, of which Alg. 2 is taken; μ is the mean eigenvalue of Σ. Positive
             values are a variant that is not published: with them the inverses converge.
-        preset: ``"paper"`` or ``"official"`` sets normalize, first_gradient and n_inverse_iter to that combination.
-        vectorized: Return upper triangles (..., D(D+1)/2) as :func:`vectorize` gives them; on a GPU that saves passes.
+        preset: Sets normalize, first_gradient and n_inverse_iter as in the ``"paper"`` or the ``"official"`` code.
+        vectorized: Return upper triangles (..., D(D+1)/2) like :func:`vectorize`; on a GPU this saves memory passes.
         backend: ``"torch"``, ``"triton"``, or ``"auto"`` for the GPU kernels where they apply.
 
     Returns:
-        Symmetric matrices (..., D, D), or their upper triangles. Positive definiteness is not enforced; large step
-        sizes lose it.
+        Symmetric matrices (..., D, D), or their upper triangles. With large step sizes they may be indefinite.
 
     Example:
         >>> isice(torch.eye(3), n_iter=2).shape
@@ -308,5 +309,5 @@ def isice(
         vector = vector.reshape(*cov.shape[:-2], vector.shape[-1])
         return vector if vectorized else unvectorize(vector)
     compute = _ISICE.apply if torch.is_grad_enabled() else _isice_value
-    out = compute(matrices.contiguous(), lam, eta, options).reshape(cov.shape)
+    out = cast(Tensor, compute(matrices.contiguous(), lam, eta, options)).reshape(cov.shape)
     return vectorize(out) if vectorized else out

@@ -1,4 +1,4 @@
-"""⑤ iSICE whose step size and sparsity are set anew in every step from ∇₁ (paper, appendix: iSICE+MLP*)."""
+"""⑤ iSICE with step size and sparsity predicted from ∇₁ in every step (paper, appendix: iSICE+MLP*)."""
 
 from collections.abc import Callable
 
@@ -24,9 +24,9 @@ def isice_modulated(
     normalize: Normalize = "sqrt_trace",
     alpha: float = 1e-9,
 ) -> Tensor:
-    """Like :func:`isice`, with η and λ of each step multiplied by what ``modulate`` makes of that step's ∇₁.
+    """Compute :func:`isice` with η and λ of each step multiplied by factors that ``modulate`` derives from ∇₁.
 
-    Differentiated by autograd around the analytic backward of the inverse, since ``modulate`` may be any function.
+    ``modulate`` may be any function, so autograd differentiates the steps; only the inverses have an analytic backward.
 
     Args:
         cov: Covariance matrices (B, D, D).
@@ -51,7 +51,7 @@ def isice_modulated(
 
 
 def modulation(logit: Tensor, tau: float = 0.01) -> Tensor:
-    """The modulator κ = τ + 2·sigmoid(logit) (paper, Eq. 8), between τ and 2 + τ.
+    """Return the modulator κ = τ + 2·sigmoid(logit) between τ and 2 + τ (paper, Eq. 8).
 
     Example:
         >>> modulation(torch.zeros(1), tau=0.0)
@@ -61,7 +61,7 @@ def modulation(logit: Tensor, tau: float = 0.01) -> Tensor:
 
 
 def modulation_penalty(*factors: Tensor, gamma: float = 1e-4) -> Tensor:
-    """γ·(κ − 1)², averaged over the images and summed over the modulators; to be added to a minimised loss.
+    """Return the loss term γ·(κ − 1)², averaged over the images and summed over the modulators.
 
     Example:
         >>> modulation_penalty(torch.ones(4))

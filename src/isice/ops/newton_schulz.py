@@ -1,12 +1,12 @@
 """⑤ Σ^½, Σ^-½ and Σ⁻¹ by the Newton–Schulz iteration (paper, Alg. 1; iSQRT-COV).
 
 The textbook iteration on A = Σ/tr Σ is P = ½(3I − ZY), Y ← YP, Z ← PZ from Y = A, Z = I; then Y → A^½ and Z → A^-½.
-All iterates are polynomials in A, so they commute and T = ZY obeys T ← TP² on its own. The results are products of
-the factors: Y = A∏P, Z = ∏P and Z² = ∏P². Two steps are taken together: the product of their P is a polynomial of
-degree four in T, computed by two products. That makes five products for two steps, where Alg. 1 has six.
+All iterates are polynomials in A, so they commute, and T = ZY obeys T ← TP². The results are products of the factors:
+Y = A∏P, Z = ∏P and Z² = ∏P². Two steps are fused: the product of their P is a polynomial of degree four in T, computed
+by two products. This takes five products for two steps instead of the six of Alg. 1.
 
 A polynomial of a symmetric matrix has a self-adjoint derivative. The backward pass is therefore the forward-mode
-derivative in the direction of the symmetric cotangent: it needs the input and the output, and no saved iterate.
+derivative in the direction of the symmetric cotangent. It needs the input and the output, and no saved iterate.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -23,12 +23,12 @@ from .vectorize import unvectorize, vectorize
 
 Kind = Literal["sqrt", "inverse_sqrt", "inverse"]
 _TRACE_POWER: dict[str, float] = {"sqrt": 0.5, "inverse_sqrt": -0.5, "inverse": -1.0}
-# The same powers as functions, which are faster than pow.
+# The same powers as functions, faster than pow.
 _TRACE_FACTOR = {"sqrt": torch.sqrt, "inverse_sqrt": torch.rsqrt, "inverse": torch.reciprocal}
 
 
 def newton_schulz_reference(cov: Tensor, n_iter: int, kind: Kind) -> Tensor:
-    """Alg. 1 as printed, by autograd; the oracle of this file. Matrices need a positive trace."""
+    """Run Alg. 1 as printed, differentiated by autograd; the test oracle. Matrices need a positive trace."""
     total = cov.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     eye = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
     y, z = cov / total, eye.expand_as(cov)
@@ -40,15 +40,12 @@ def newton_schulz_reference(cov: Tensor, n_iter: int, kind: Kind) -> Tensor:
 
 
 def _half_step(t: Tensor) -> Tensor:
-    """P = ½(3I − T)."""
+    """Return P = ½(3I − T)."""
     return add_diagonal_(-0.5 * t, 1.5)
 
 
 class _Diagonals(NamedTuple):
-    """What is added to the diagonals of P², U and Z.
-
-    Tensors, made once for all steps: PyTorch takes longer to turn a number into one than to add it.
-    """
+    """Scalars added to the diagonals of P², U and Z, as tensors, because converting a number at each step is slow."""
 
     square: Tensor
     u: Tensor
@@ -60,23 +57,23 @@ def _diagonals(like: Tensor) -> _Diagonals:
 
 
 def _full_step(t: Tensor, add: _Diagonals) -> Tensor:
-    """P² = (3I − T)²/4 = 9/4 I − 3/2 T + T²/4: one product, more accurate than that of P with itself."""
+    """Return P² = (3I − T)²/4 = 9/4 I − 3/2 T + T²/4, which is more accurate than P times P."""
     return add_diagonal_(torch.baddbmm(t, t, t, beta=-1.5, alpha=0.25), add.square)
 
 
 def _two_steps(t: Tensor, add: _Diagonals) -> tuple[Tensor, Tensor]:
-    """U and Z, the product of the P of two steps: Z = (U² − 8.625T + 24.609375I)/16 with U = T² − 4.5T + 3.375I."""
+    """Return U = T² − 4.5T + 3.375I and the product of two factors P, Z = (U² − 8.625T + 24.609375I)/16."""
     u = add_diagonal_(torch.baddbmm(t, t, t, beta=-4.5), add.u)
     return u, add_diagonal_(torch.baddbmm(t, u, u, beta=-8.625 / 16, alpha=1 / 16), add.z)
 
 
 def _times(result: Tensor | None, factor: Tensor) -> Tensor:
-    """The product so far, None before the first factor, times the next one."""
+    """Multiply the product so far, None before the first factor, by the next factor."""
     return factor if result is None else torch.bmm(result, factor)
 
 
 def factor_product(t: Tensor, n_iter: int, kind: Kind) -> Tensor:
-    """The product of the factors for trace-one matrices (B, D, D): five matrix products for two steps."""
+    """Return the product of the factors for trace-one matrices T (B, D, D)."""
     result, add = t if kind == "sqrt" else None, _diagonals(t)
     for steps_left in range(n_iter - 2, -1, -2):
         _, z = _two_steps(t, add)
@@ -91,23 +88,23 @@ def factor_product(t: Tensor, n_iter: int, kind: Kind) -> Tensor:
 def _times_derivative(
     result: Tensor | None, d_result: Tensor, factor: Tensor, d_factor: Tensor, scalar: float
 ) -> Tensor:
-    """The derivative of :func:`_times`, if that of the factor is ``scalar·d_factor``."""
+    """Return the derivative of :func:`_times` if that of the factor is ``scalar·d_factor``."""
     if result is None:
         return scalar * d_factor
     return torch.bmm(d_result, factor).baddbmm_(result, d_factor, alpha=scalar)
 
 
 def factor_product_derivative(t: Tensor, dt: Tensor, n_iter: int, kind: Kind) -> Tensor:
-    """The derivative of :func:`factor_product` in the symmetric direction ``dt``.
+    """Return the derivative of :func:`factor_product` in the symmetric direction ``dt``.
 
-    With the iterates these are twelve products for two steps. The derivative of a square A² is X + Xᵀ with X = A dA:
-    one product. Scalars are left to the products that use them.
+    Together with the iterates it takes twelve products for two steps. The derivative of a square A² is X + Xᵀ with
+    X = A dA, one product. Scalar factors are fused into the products.
     """
     result, d_result, add = t if kind == "sqrt" else None, dt, _diagonals(t)
     for steps_left in range(n_iter - 2, -1, -2):
         u, z = _two_steps(t, add)
         du = plus_transpose(torch.baddbmm(dt, t, dt, beta=-2.25))
-        dz = plus_transpose(torch.baddbmm(dt, u, du, beta=-8.625 / 2))  # times 16, like the derivative of Z²
+        dz = plus_transpose(torch.baddbmm(dt, u, du, beta=-8.625 / 2))  # 16 dZ; d(Z²) below has the same factor
         square, d_square = z, dz
         if steps_left or kind == "inverse":
             square, d_square = torch.bmm(z, z), plus_transpose(torch.bmm(z, dz))
@@ -125,9 +122,9 @@ def factor_product_derivative(t: Tensor, dt: Tensor, n_iter: int, kind: Kind) ->
 
 
 def newton_schulz_value(cov: Tensor, n_iter: int, kind: Kind, *, shift: float = 0.0, exact: bool = True) -> Tensor:
-    """The iteration on Σ + ``shift``·I (B, D, D) without autograd bookkeeping.
+    """Run the iteration on Σ + ``shift``·I (B, D, D) outside autograd.
 
-    ``exact`` makes the output exactly symmetric; without it, it is so to rounding, which spares a pass over memory.
+    Without ``exact`` the output is symmetric only up to rounding, which saves a pass over memory.
     """
     matrix, scale, _ = normalize_trace(cov, shift)
     product = factor_product(matrix, n_iter, kind)
@@ -137,19 +134,19 @@ def newton_schulz_value(cov: Tensor, n_iter: int, kind: Kind, *, shift: float = 
 def newton_schulz_vjp(
     cov: Tensor, out: Tensor, grad: Tensor, n_iter: int, kind: Kind, *, shift: float = 0.0, exact: bool = True
 ) -> Tensor:
-    """The cotangent of ``cov`` for the cotangent ``grad`` of ``out = newton_schulz_value(cov)``; symmetric matrices."""
-    matrix, scale, alive = normalize_trace(cov, shift)
+    """Return the cotangent of ``cov`` for the symmetric cotangent ``grad`` of ``out = newton_schulz_value(cov)``."""
+    matrix, scale, has_variance = normalize_trace(cov, shift)
     inside = factor_product_derivative(matrix, grad * _TRACE_FACTOR[kind](scale), n_iter, kind)
     moment = torch.addcmul(inside * matrix, grad, out, value=-_TRACE_POWER[kind]).sum(dim=(-2, -1), keepdim=True)
     inverse = scale.reciprocal()
-    result = add_diagonal_(inside * inverse, -(moment * alive * inverse))
+    result = add_diagonal_(inside * inverse, -(moment * has_variance * inverse))
     return symmetric(result) if exact else result
 
 
 def differentiable_vjp(cov: Tensor, grad: Tensor, n_iter: int, kind: Kind, vectorized: bool) -> Tensor:
-    """The backward pass of the kernels in differentiable operations."""
+    """Run the backward pass of the kernels in differentiable operations."""
     if vectorized:
-        # An entry of the vector stands for two entries of the matrix, one on the diagonal for itself.
+        # An off-diagonal entry of the vector stands for two entries of the matrix.
         matrix = unvectorize(grad)
         grad = 0.5 * (matrix + matrix * torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device))
     out = _NewtonSchulz.apply(cov, n_iter, kind)
@@ -158,7 +155,7 @@ def differentiable_vjp(cov: Tensor, grad: Tensor, n_iter: int, kind: Kind, vecto
 
 
 class _NewtonSchulz(torch.autograd.Function):
-    """Saves input and output only; the backward pass is made of differentiable operations, so it differentiates too."""
+    """The iteration on (B, D, D); saves input and output only. The backward pass is differentiable itself."""
 
     @staticmethod
     def forward(ctx: Any, cov: Tensor, n_iter: int, kind: Kind) -> Tensor:
@@ -191,12 +188,12 @@ def _newton_schulz(cov: Tensor, n_iter: int, kind: Kind, vectorized: bool, backe
 def newton_schulz_sqrt(
     cov: Tensor, n_iter: int = 5, *, vectorized: bool = False, backend: Backend | None = None
 ) -> Tensor:
-    """Matrix square root Σ^½ by Newton–Schulz: √(tr Σ)·Y, the iSQRT-COV representation.
+    """Compute the matrix square root Σ^½ by Newton–Schulz: √(tr Σ)·Y, the iSQRT-COV representation.
 
     Args:
         cov: Symmetric positive semi-definite matrices (..., D, D). Zero matrices give finite output.
-        n_iter: Steps. Small eigenvalues need many: each step multiplies them by at most 1.5.
-        vectorized: Return upper triangles (..., D(D+1)/2) as :func:`vectorize` gives them; on a GPU that saves passes.
+        n_iter: Newton–Schulz steps. Small eigenvalues need many; a step multiplies them by at most 1.5.
+        vectorized: Return upper triangles (..., D(D+1)/2) like :func:`vectorize`; on a GPU this saves memory passes.
         backend: ``"torch"``, ``"triton"``, or ``"auto"`` for the GPU kernels where they apply.
 
     Example:
@@ -211,7 +208,7 @@ def newton_schulz_sqrt(
 def newton_schulz_inverse_sqrt(
     cov: Tensor, n_iter: int = 5, *, vectorized: bool = False, backend: Backend | None = None
 ) -> Tensor:
-    """Inverse square root Σ^-½ by Newton–Schulz: Z/√(tr Σ). Arguments as in :func:`newton_schulz_sqrt`.
+    """Compute the inverse square root Σ^-½ by Newton–Schulz: Z/√(tr Σ). Arguments as in :func:`newton_schulz_sqrt`.
 
     Example:
         >>> newton_schulz_inverse_sqrt(4 * torch.eye(2), n_iter=12)
@@ -225,14 +222,14 @@ def newton_schulz_inverse_sqrt(
 def newton_schulz_inverse(
     cov: Tensor, n_iter: int = 7, *, vectorized: bool = False, backend: Backend | None = None
 ) -> Tensor:
-    """Inverse Σ⁻¹ by Newton–Schulz: ZZᵀ/tr Σ (paper, Alg. 1).
+    """Compute the inverse Σ⁻¹ by Newton–Schulz: ZZᵀ/tr Σ (paper, Alg. 1).
 
-    The iteration stops early on purpose: eigenvalues of the result are capped at 2.25ⁿ/tr Σ, which regularises a
-    singular Σ. In float32, more than about 20 steps on a singular matrix amplify rounding errors without bound.
+    Stopping early regularises a singular Σ: the eigenvalues of the result are at most 2.25ⁿ/tr Σ. In float32, more than
+    about 20 steps on a singular matrix amplify rounding errors without bound.
 
     Args:
         cov: Symmetric positive semi-definite matrices (..., D, D). Zero matrices give finite output.
-        n_iter: Steps.
+        n_iter: Newton–Schulz steps n.
         vectorized, backend: As in :func:`newton_schulz_sqrt`.
 
     Example:

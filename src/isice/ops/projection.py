@@ -1,4 +1,4 @@
-"""⑤ Structured projections of bilinear features XXᵀ: rank-one update, low-rank scores, Kronecker, two-sided."""
+"""⑤ Structured projections of bilinear features XXᵀ: rank-one, low-rank, Kronecker and two-sided."""
 
 from torch import Tensor
 from torch.nn.functional import pad
@@ -10,16 +10,16 @@ from .signed_sqrt import l2_normalize
 
 @full_precision
 def rank_one_update(x: Tensor, start: Tensor, n_iter: int = 2, strength: float = 0.5) -> Tensor:
-    """Damps the leading direction of XXᵀ: X̄ = (I − ε·vvᵀ/‖v‖²)X, v from ``n_iter`` steps of the power method.
+    """Damp the leading direction of XXᵀ: X̄ = (I − ε·vvᵀ/‖v‖²)X, with v by ``n_iter`` steps of the power method.
 
-    Only products with X and Xᵀ occur, so the cost is linear in C·N. The features are brought to unit Frobenius norm
-    for the power method: v is invariant to scale, and a zero map leaves v = 0 instead of 0/0.
+    Only products with X and Xᵀ are needed, so the cost is linear in C·N. The power method runs on features of unit
+    Frobenius norm: v does not depend on the scale, and a zero map gives v = 0 instead of 0/0.
 
     Args:
         x: Features X (B, C, N).
         start: First vector of the power method (C,).
         n_iter: Steps v ← XXᵀv.
-        strength: ε, the share of the leading component to remove.
+        strength: ε, the fraction of the leading component to remove.
 
     Returns:
         Features X̄ (B, C, N).
@@ -41,11 +41,11 @@ def rank_one_update(x: Tensor, start: Tensor, n_iter: int = 2, strength: float =
 
 @full_precision
 def low_rank_scores(x: Tensor, factors: Tensor) -> Tensor:
-    """Scores ‖U⁺ᵀX‖² − ‖U⁻ᵀX‖² = ⟨U⁺U⁺ᵀ − U⁻U⁻ᵀ, XXᵀ⟩ of every class, without forming XXᵀ.
+    """Compute the scores ‖U⁺ᵀX‖² − ‖U⁻ᵀX‖² = ⟨U⁺U⁺ᵀ − U⁻U⁻ᵀ, XXᵀ⟩ of every class without forming XXᵀ.
 
     Args:
         x: Features (B, C, N).
-        factors: (K, R, C) for K classes, R even; the first half of the R rows is U⁺, the second U⁻.
+        factors: (K, R, C) for K classes, R even; the first half of the rows is U⁺, the second U⁻.
 
     Returns:
         Scores (B, K).
@@ -67,9 +67,9 @@ def low_rank_scores(x: Tensor, factors: Tensor) -> Tensor:
 
 @full_precision
 def kronecker_projection(x: Tensor, left: Tensor, right: Tensor, blocks: int) -> Tensor:
-    """(A ⊗ B)·vec(XXᵀ/N) for A = I_r ⊗ A′ and B = B′ ⊗ I_r, r = ``blocks``, as vec((BX)(AX)ᵀ/N): never forms XXᵀ.
+    """Compute (A ⊗ B)·vec(XXᵀ/N) as vec((BX)(AX)ᵀ/N), without forming XXᵀ.
 
-    vec stacks columns. Channels are filled up with zeros to a multiple of r.
+    A = I_r ⊗ A′ and B = B′ ⊗ I_r with r = ``blocks``; vec stacks columns. Channels are zero-padded to a multiple of r.
 
     Args:
         x: Features X (B, C, N).
@@ -103,7 +103,7 @@ def kronecker_projection(x: Tensor, left: Tensor, right: Tensor, blocks: int) ->
 
 @full_precision
 def two_sided_projection(matrix: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """vec(W₁ᵀAW₂), row by row: all products of the projections of both sides, (B, D, D) → (B, d₁·d₂).
+    """Compute W₁ᵀAW₂, flattened row by row: (B, D, D) → (B, d₁·d₂).
 
     Args:
         matrix: A (B, D, D) or (D, D).

@@ -1,4 +1,4 @@
-"""⑤ Covariance → a regularised inverse that also exists for singular matrices."""
+"""⑤ Covariance → a regularised inverse, which also exists for singular matrices."""
 
 import torch
 from torch import Tensor
@@ -11,14 +11,14 @@ from .newton_schulz import newton_schulz_inverse
 
 @full_precision
 def regularized_precision(cov: Tensor, *, method: str = "newton_schulz", n_iter: int = 7, ridge: float = 1.0) -> Tensor:
-    """An inverse of Σ' = Σ/tr Σ that also exists for a singular Σ.
+    """Compute a regularised inverse of Σ' = Σ/tr Σ, which may be singular.
 
     Args:
         cov: Covariance matrices (..., D, D).
-        method: ``"newton_schulz"`` stops the iteration after ``n_iter`` steps, which caps the inverse's eigenvalues;
-            ``"ridge"`` is the exact inverse of D·Σ' + ridge·I (mean eigenvalue of D·Σ': one).
+        method: ``"newton_schulz"`` stops the iteration after ``n_iter`` steps, which bounds the eigenvalues of the
+            inverse; ``"ridge"`` is the exact inverse of D·Σ' + ridge·I, where D·Σ' has mean eigenvalue one.
         n_iter: Steps of ``"newton_schulz"``.
-        ridge: Diagonal weight of ``"ridge"``, positive.
+        ridge: Positive weight of I in ``"ridge"``.
 
     Example:
         >>> regularized_precision(torch.eye(2), method="ridge", ridge=1.0)
@@ -33,4 +33,5 @@ def regularized_precision(cov: Tensor, *, method: str = "newton_schulz", n_iter:
     sigma = normalize_trace(flat).matrix
     if method == "newton_schulz":
         return newton_schulz_inverse(sigma, n_iter).reshape(cov.shape)
-    return torch.linalg.inv(add_diagonal_(sigma * cov.shape[-1], ridge)).reshape(cov.shape)
+    inverse: Tensor = torch.linalg.inv(add_diagonal_(sigma * cov.shape[-1], ridge))
+    return inverse.reshape(cov.shape)

@@ -1,4 +1,4 @@
-"""④ Features → the uncentred second moment XXᵀ/N, and quadratic forms of the covariance."""
+"""④ Features → uncentred second moment XXᵀ/N, and quadratic forms of a matrix."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from .covariance import flat_features
 
 @full_precision
 def second_moment(x: Tensor) -> Tensor:
-    """Uncentred second moment of the channels over the positions, XXᵀ/N: the bilinear pooling of B-CNN.
+    """Compute the uncentred second moment of the channels, XXᵀ/N: the bilinear pooling of B-CNN.
 
     Args:
         x: Feature maps (B, C, H, W), or feature sets (B, C, N) or (C, N).
@@ -29,11 +29,11 @@ def second_moment(x: Tensor) -> Tensor:
 
 @full_precision
 def quadratic_forms(matrix: Tensor, weight: Tensor) -> Tensor:
-    """Parametric vectorization z_k = w_kᵀ A w_k (SMSO).
+    """Compute the parametric vectorization z_k = w_kᵀ A w_k (SMSO).
 
     Args:
         matrix: Symmetric matrices A (B, D, D).
-        weight: Directions w, the columns of (D, K).
+        weight: Directions w_k, the columns of (D, K).
 
     Returns:
         Vectors (B, K).

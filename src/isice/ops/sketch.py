@@ -1,7 +1,7 @@
 """⑤ Random features of polynomial kernels, summed over positions: count sketch, tensor sketch, random Maclaurin.
 
-All of them replace the C² (or Cᵖ) products of channels by ``n_out`` random combinations and never form those products.
-Positions are processed a few at a time and recomputed in the backward pass, which therefore saves only the features.
+They approximate the C² (or Cᵖ) products of channels by ``n_out`` random combinations, without forming the products.
+Positions are processed in chunks and recomputed in the backward pass, so only the features are saved.
 """
 
 from functools import reduce
@@ -13,8 +13,8 @@ from torch import Tensor
 from .._checks import check_int
 from ._numerics import full_precision
 
-# Elements per image of the largest intermediate. More gives larger transforms and more memory, not another result.
-_STEP_ELEMENTS = 2**19
+# Largest intermediate of a chunk of positions, in elements per image: a trade-off of speed and memory.
+_CHUNK_ELEMENTS = 2**19
 
 
 def _generator(seed: int) -> torch.Generator:
@@ -27,7 +27,7 @@ def _signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 
 
 def random_signs(shape: tuple[int, ...], seed: int) -> Tensor:
-    """Independent signs ±1, a function of the arguments alone: the global generator is neither read nor advanced.
+    """Return independent signs ±1 determined by ``shape`` and ``seed``; the global generator is not used.
 
     Example:
         >>> torch.equal(random_signs((2, 31, 8), seed=0), random_signs((2, 31, 8), seed=0))
@@ -37,7 +37,7 @@ def random_signs(shape: tuple[int, ...], seed: int) -> Tensor:
 
 
 def random_normal(shape: tuple[int, ...], seed: int) -> Tensor:
-    """Independent standard normal entries, a function of the arguments alone.
+    """Return independent standard normal entries determined by ``shape`` and ``seed``.
 
     Example:
         >>> torch.equal(random_normal((4,), seed=0), random_normal((4,), seed=0))
@@ -48,7 +48,7 @@ def random_normal(shape: tuple[int, ...], seed: int) -> Tensor:
 
 
 def random_hashes(n_sketches: int, in_channels: int, n_out: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Buckets in [0, n_out) and signs ±1, both (n_sketches, in_channels), a function of the arguments alone.
+    """Return hash buckets in [0, n_out) and signs ±1, both (n_sketches, in_channels), determined by the arguments.
 
     Example:
         >>> index, sign = random_hashes(2, in_channels=8, n_out=31, seed=0)
@@ -62,10 +62,10 @@ def random_hashes(n_sketches: int, in_channels: int, n_out: int, seed: int) -> t
 
 @full_precision
 def count_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
-    """Count sketch ψ(x)_k = Σ_{i: index(i) = k} sign(i)·x_i: (..., C) → (..., n_out) for one hash (C,), (C,).
+    """Compute the count sketch ψ(x)_k = Σ_{i: index(i) = k} sign(i)·x_i: (..., C) → (..., n_out).
 
-    On a GPU, three or more channels in one bucket are added in no fixed order unless
-    ``torch.use_deterministic_algorithms(True)`` is set, so results may differ by rounding.
+    ``index`` and ``sign`` (C,) are one hash. On a GPU the order of summation is not fixed, so results may differ by
+    rounding unless ``torch.use_deterministic_algorithms(True)`` is set.
 
     Example:
         >>> count_sketch(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 3, 0]), torch.tensor([1.0, 1.0, -1.0]), 4)
@@ -78,8 +78,8 @@ def count_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
     return x.new_zeros((*x.shape[:-1], n_out)).index_add(-1, index, x * sign.to(x.dtype))
 
 
-def _steps(x: Tensor, n_out: int) -> tuple[Tensor, ...]:
-    return x.split(max(1, _STEP_ELEMENTS // n_out), dim=-1)
+def _chunks(x: Tensor, n_out: int) -> tuple[Tensor, ...]:
+    return x.split(max(1, _CHUNK_ELEMENTS // n_out), dim=-1)
 
 
 def _spectra(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> list[Tensor]:
@@ -95,21 +95,24 @@ def _running_products(factors: list[Tensor]) -> list[Tensor]:
 
 
 def tensor_sketches_reference(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
-    """All positions at once, one inverse transform per position, by autograd; the oracle of :func:`tensor_sketches`."""
+    """Transform all positions at once, differentiated by autograd; the test oracle of :func:`tensor_sketches`."""
     products = _running_products(_spectra(x, index, sign, n_out))[1:]
     return torch.stack([torch.fft.irfft(product, n=n_out).sum(dim=-2) for product in products], dim=-2)
 
 
 class _TensorSketches(torch.autograd.Function):
-    """Sums spectra over positions before the one inverse transform. A product of spectra is a circular convolution of
-    real sequences, so its gradient is a correlation: the spectrum of the gradient times the conjugate other factors."""
+    """Sum of spectra over positions, then one inverse transform.
+
+    A product of spectra is a circular convolution of real sequences. Its gradient is a correlation: the spectrum of the
+    incoming gradient times the conjugates of the other factors.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
         ctx.save_for_backward(x, index, sign)
         ctx.n_out = n_out
         total: Any = 0
-        for step in _steps(x, n_out):
+        for step in _chunks(x, n_out):
             products = _running_products(_spectra(step, index, sign, n_out))[1:]
             total = total + torch.stack([product.sum(dim=-2) for product in products], dim=-2)
         return torch.fft.irfft(total, n=n_out)
@@ -118,12 +121,12 @@ class _TensorSketches(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         x, index, sign = ctx.saved_tensors
         spectra = torch.fft.rfft(grads[0]).unsqueeze(-2).unbind(-3)  # one (..., 1, K) for each order from 2 on
-        steps = [_tensor_sketches_grad(step, index, sign, ctx.n_out, spectra) for step in _steps(x, ctx.n_out)]
+        steps = [_tensor_sketches_grad(step, index, sign, ctx.n_out, spectra) for step in _chunks(x, ctx.n_out)]
         return torch.cat(steps, dim=-1), None, None, None
 
 
 def _tensor_sketches_grad(x: Tensor, index: Tensor, sign: Tensor, n_out: int, grads: tuple[Tensor, ...]) -> Tensor:
-    """Gradient at the positions ``x``: unwinds the running products, so that lower orders share every transform."""
+    """Return the gradient at the positions ``x``, from the highest order down so that all orders share transforms."""
     factors = _spectra(x, index, sign, n_out)
     products = _running_products(factors[:-1])
     carry, total = grads[-1], torch.zeros_like(x)
@@ -139,10 +142,10 @@ def _tensor_sketches_grad(x: Tensor, index: Tensor, sign: Tensor, n_out: int, gr
 
 @full_precision
 def tensor_sketches(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
-    """Tensor sketches of every order 2…p, Σ_t IFFT(∏_{j≤i} FFT ψ_j(x_t)): (..., C, N) → (..., p − 1, n_out).
+    """Compute tensor sketches of all orders i = 2…p, Σ_t IFFT(∏_{j≤i} FFT ψ_j(x_t)): (..., C, N) → (..., p − 1, n_out).
 
-    Order i + 1 reuses the transforms of order i, and one inverse transform per image and order follows the sum over
-    positions. ``index`` and ``sign`` (p, C) are p independent hashes, see :func:`random_hashes`.
+    Order i + 1 reuses the transforms of order i, and the inverse transform follows the sum over positions. ``index``
+    and ``sign`` (p, C) are p independent hashes from :func:`random_hashes`.
 
     Example:
         >>> index, sign = random_hashes(3, in_channels=8, n_out=31, seed=0)
@@ -153,15 +156,15 @@ def tensor_sketches(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tenso
     _check_projections("tensor_sketches", "hashes (p, C)", x, index)
     if index.shape[0] < 2:
         raise ValueError(f"tensor_sketches: expected at least 2 hashes, got {index.shape[0]}; use count_sketch().")
-    if x.shape[0] == 0:  # MKL, in some releases of torch, refuses to transform nothing
+    if x.shape[0] == 0:  # MKL in some torch releases rejects an empty transform
         return x.new_zeros((0, index.shape[0] - 1, n_out)) + x.sum()
     return _TensorSketches.apply(x, index, sign, n_out)
 
 
 def tensor_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
-    """Tensor sketch of the highest order, (..., C, N) → (..., n_out); order 2 is compact bilinear pooling.
+    """Compute the tensor sketch of the highest order, (..., C, N) → (..., n_out); order 2 is compact bilinear pooling.
 
-    For two hashes ⟨φ(x), φ(y)⟩ is an unbiased estimate of ⟨x, y⟩², and p hashes estimate ⟨x, y⟩ᵖ (Pham & Pagh 2013).
+    With p hashes ⟨φ(x), φ(y)⟩ is an unbiased estimate of ⟨x, y⟩ᵖ (Pham & Pagh 2013).
 
     Example:
         >>> index, sign = random_hashes(2, in_channels=8, n_out=31, seed=0)
@@ -172,18 +175,18 @@ def tensor_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
 
 
 def random_maclaurin_reference(x: Tensor, weights: Tensor) -> Tensor:
-    """All positions at once, by autograd; the oracle of :func:`random_maclaurin`."""
+    """Project all positions at once, differentiated by autograd; the test oracle of :func:`random_maclaurin`."""
     return reduce(torch.mul, [weight @ x for weight in weights]).sum(dim=-1)
 
 
 class _RandomMaclaurin(torch.autograd.Function):
-    """Positions in steps; the gradient of each factor is the incoming one times the product of the other factors."""
+    """Sum over chunks; the gradient of each factor is the incoming one times the product of the other factors."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weights: Tensor) -> Tensor:
         ctx.save_for_backward(x, weights)
         total: Any = 0
-        for step in _steps(x, weights.shape[1]):
+        for step in _chunks(x, weights.shape[1]):
             total = total + random_maclaurin_reference(step, weights)
         return total
 
@@ -192,7 +195,7 @@ class _RandomMaclaurin(torch.autograd.Function):
         (x, weights), trained = ctx.saved_tensors, ctx.needs_input_grad[1]
         weights_grad, steps = torch.zeros_like(weights) if trained else None, []
         with torch.autocast(x.device.type, enabled=False):
-            for step in _steps(x, weights.shape[1]):
+            for step in _chunks(x, weights.shape[1]):
                 factors = [weight @ step for weight in weights]
                 grad = grads[0].unsqueeze(-1).expand_as(factors[0])
                 outer = [reduce(torch.mul, factors[:s] + factors[s + 1 :], grad) for s in range(len(factors))]
@@ -205,9 +208,9 @@ class _RandomMaclaurin(torch.autograd.Function):
 
 @full_precision
 def random_maclaurin(x: Tensor, weights: Tensor) -> Tensor:
-    """Random Maclaurin features of degree p, Σ_t ∏_s (W_s x_t): (B, C, N) → (B, n_out) for ``weights`` (p, n_out, C).
+    """Compute random Maclaurin features Σ_t ∏_s (W_s x_t): (B, C, N) → (B, n_out) for ``weights`` W (p, n_out, C).
 
-    With independent signs for weights ⟨φ(x), φ(y)⟩ / n_out is an unbiased estimate of ⟨x, y⟩ᵖ (Kar & Karnick 2012).
+    With random signs as weights, ⟨φ(x), φ(y)⟩ / n_out is an unbiased estimate of ⟨x, y⟩ᵖ (Kar & Karnick 2012).
     Differentiable with respect to both arguments.
 
     Example:
@@ -220,15 +223,15 @@ def random_maclaurin(x: Tensor, weights: Tensor) -> Tensor:
 
 @full_precision
 def kernel_features(x: Tensor, index: Tensor, sign: Tensor, coefficients: Tensor, n_out: int) -> Tensor:
-    """Taylor features of a kernel, [α₀, α₁·mean x, α₂·mean TS₂(x), …, α_p·mean TS_p(x)] (Cui et al. 2017).
+    """Compute Taylor features of a kernel, [α₀, α₁·mean x, α₂·mean TS₂(x), …, α_p·mean TS_p(x)] (Cui et al. 2017).
 
-    ⟨·, ·⟩ of two such vectors of single positions estimates Σ_i α_i²·⟨x, y⟩ⁱ.
+    For single positions their inner product estimates Σ_i α_i²·⟨x, y⟩ⁱ.
 
     Args:
         x: Features (B, C, N).
         index: Buckets (p, C) of p hashes.
         sign: Signs (p, C).
-        coefficients: α, of p + 1 entries.
+        coefficients: α (p + 1,).
         n_out: Size of the sketch of each order from 2 on.
 
     Returns:

@@ -1,11 +1,11 @@
-"""⑤ Functions of symmetric matrices by eigendecomposition, with a backward pass that repeated eigenvalues cannot break.
+"""⑤ Functions of symmetric matrices by eigendecomposition, with gradients that allow repeated eigenvalues.
 
 The derivative of f(A) = U f(Λ) Uᵀ is U(L ∘ (Uᵀ dA U))Uᵀ with the divided differences L_ij = (f(λ_i) − f(λ_j)) /
-(λ_i − λ_j), f'(λ_i) where they coincide (Daleckiĭ–Kreĭn). For powers and the logarithm L has closed forms without
-cancellation, so no threshold decides which eigenvalues count as equal.
+(λ_i − λ_j), or f'(λ_i) if they coincide (Daleckiĭ–Kreĭn). For powers and the logarithm, L has closed forms without
+cancellation, so no threshold for equal eigenvalues is needed.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from ._numerics import full_precision
 
 
 def _floored_eigh(cov: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, raised to at least D·ε·λ_max (below that they are noise) and 1e-14, and eigenvectors."""
+    """Return eigenvalues, clamped from below at D·ε·λ_max (rounding level) and 1e-14, and eigenvectors."""
     values, vectors = torch.linalg.eigh(cov)
     epsilon = torch.finfo(cov.dtype).eps * cov.shape[-1]
     floor = (values[..., -1:] * epsilon).clamp_min(NO_VARIANCE)
@@ -25,43 +25,43 @@ def _floored_eigh(cov: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def matrix_power_reference(cov: Tensor, p: float) -> Tensor:
-    """Σ^p by eigh and autograd; wrong gradients for repeated eigenvalues. The oracle of :func:`matrix_power`."""
+    """Compute Σ^p by eigh and autograd, for distinct eigenvalues; the test oracle of :func:`matrix_power`."""
     values, vectors = torch.linalg.eigh(cov)
     return (vectors * values.unsqueeze(-2) ** p) @ vectors.mT
 
 
 def matrix_log_reference(cov: Tensor) -> Tensor:
-    """log Σ by eigh and autograd; the oracle of :func:`matrix_log`."""
+    """Compute log Σ by eigh and autograd, for distinct eigenvalues; the test oracle of :func:`matrix_log`."""
     values, vectors = torch.linalg.eigh(cov)
     return (vectors * values.log().unsqueeze(-2)) @ vectors.mT
 
 
 def _log_ratio(values: Tensor) -> tuple[Tensor, Tensor]:
-    """r_ij = |log λ_i − log λ_j| and the larger λ of each pair."""
+    """Return r_ij = |log λ_i − log λ_j| and the larger λ of each pair."""
     logs = values.log()
     return (logs.unsqueeze(-1) - logs.unsqueeze(-2)).abs(), torch.maximum(values.unsqueeze(-1), values.unsqueeze(-2))
 
 
 def _ratio(numerator: Tensor, denominator: Tensor, limit: float) -> Tensor:
-    """numerator/denominator, and ``limit`` where the denominator is zero."""
+    """Return numerator/denominator, or ``limit`` where the denominator is zero."""
     zero = denominator == 0
     return torch.where(zero, limit, numerator / torch.where(zero, 1.0, denominator))
 
 
 def _power_differences(values: Tensor, p: float) -> Tensor:
-    """(λ_i^p − λ_j^p)/(λ_i − λ_j) = λ^(p−1)·(1 − e^(−pr))/(1 − e^(−r)), λ the larger of the two."""
+    """Return (λ_i^p − λ_j^p)/(λ_i − λ_j) = λ^(p−1)·(1 − e^(−pr))/(1 − e^(−r)), where λ is the larger of the two."""
     r, larger = _log_ratio(values)
     return larger ** (p - 1) * _ratio(torch.expm1(-p * r), torch.expm1(-r), p)
 
 
 def _log_differences(values: Tensor) -> Tensor:
-    """(log λ_i − log λ_j)/(λ_i − λ_j) = r/(1 − e^(−r))/λ, λ the larger of the two."""
+    """Return (log λ_i − log λ_j)/(λ_i − λ_j) = r/(1 − e^(−r))/λ, where λ is the larger of the two."""
     r, larger = _log_ratio(values)
     return _ratio(-r, torch.expm1(-r), 1.0) / larger
 
 
 class _Spectral(torch.autograd.Function):
-    """``p = None`` is the logarithm. A second derivative is an error."""
+    """Matrix power, or logarithm if ``p`` is None; a second derivative raises an error."""
 
     @staticmethod
     def forward(ctx: Any, cov: Tensor, p: float | None) -> Tensor:
@@ -83,10 +83,10 @@ class _Spectral(torch.autograd.Function):
 
 @full_precision
 def matrix_power(cov: Tensor, p: float) -> Tensor:
-    """Σ^p for symmetric positive semi-definite matrices (..., D, D) and any real p.
+    """Compute Σ^p for symmetric positive semi-definite matrices (..., D, D) and any real p.
 
-    Eigenvalues below the floor of D·ε·λ_max (and 1e-14) count as that floor, so singular matrices have finite powers
-    and gradients. Double backward is an error.
+    Eigenvalues are clamped from below at D·ε·λ_max and 1e-14, so powers and gradients of singular matrices are finite.
+    A second derivative raises an error.
 
     Example:
         >>> matrix_power(4 * torch.eye(2), -0.5)
@@ -95,12 +95,12 @@ def matrix_power(cov: Tensor, p: float) -> Tensor:
     """
     check_symmetric("matrix_power", cov)
     check_number("matrix_power", "p", p, minimum=float("-inf"), strict=True)
-    return _Spectral.apply(cov, float(p))
+    return cast(Tensor, _Spectral.apply(cov, float(p)))
 
 
 @full_precision
 def matrix_log(cov: Tensor) -> Tensor:
-    """log Σ for symmetric positive semi-definite matrices (..., D, D); floor and gradients as in :func:`matrix_power`.
+    """Compute log Σ for matrices (..., D, D), with clamping and gradients as in :func:`matrix_power`.
 
     Example:
         >>> matrix_log(torch.eye(2))
@@ -108,4 +108,4 @@ def matrix_log(cov: Tensor) -> Tensor:
                 [0., 0.]])
     """
     check_symmetric("matrix_log", cov)
-    return _Spectral.apply(cov, None)
+    return cast(Tensor, _Spectral.apply(cov, None))

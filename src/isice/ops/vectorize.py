@@ -1,4 +1,4 @@
-"""⑥ Symmetric matrix ⇄ its upper triangle, row by row, diagonal included. The order is a promise."""
+"""⑥ Symmetric matrix ⇄ vector of its upper triangle, in row-major order, which saved weights depend on."""
 
 import math
 
@@ -9,13 +9,13 @@ from .._checks import check_floating, check_square
 
 
 def vectorize_reference(matrix: Tensor) -> Tensor:
-    """The upper triangle by plain indexing; the oracle of :func:`vectorize`."""
+    """Return the upper triangle by plain indexing; the test oracle of :func:`vectorize`."""
     rows, columns = torch.triu_indices(matrix.shape[-1], matrix.shape[-1], device=matrix.device)
     return matrix[..., rows, columns]
 
 
 def vectorize(matrix: Tensor) -> Tensor:
-    """Upper triangle with diagonal, row-major: (..., D, D) → (..., D(D+1)/2), the order of ``numpy.triu_indices``.
+    """Return the upper triangle with diagonal: (..., D, D) → (..., D(D+1)/2), in the order of ``numpy.triu_indices``.
 
     Example:
         >>> vectorize(torch.tensor([[1.0, 2.0], [2.0, 3.0]]))
@@ -28,7 +28,7 @@ def vectorize(matrix: Tensor) -> Tensor:
 
 
 def unvectorize(vector: Tensor) -> Tensor:
-    """The symmetric matrix whose upper triangle is ``vector``: (..., D(D+1)/2) → (..., D, D).
+    """Return the symmetric matrix whose upper triangle is ``vector``: (..., D(D+1)/2) → (..., D, D).
 
     Example:
         >>> unvectorize(torch.tensor([1.0, 2.0, 3.0]))
@@ -44,7 +44,7 @@ def unvectorize(vector: Tensor) -> Tensor:
             f"{(size + 1) * (size + 2) // 2}, got {tuple(vector.shape)}; pass what vectorize() returned."
         )
     rows, columns = torch.triu_indices(size, size, device=vector.device)
-    where = vector.new_zeros((size, size), dtype=torch.long)
-    where[rows, columns] = torch.arange(length, device=vector.device)
-    where[columns, rows] = where[rows, columns]
-    return vector.index_select(-1, where.flatten()).unflatten(-1, (size, size))
+    position = vector.new_zeros((size, size), dtype=torch.long)
+    position[rows, columns] = torch.arange(length, device=vector.device)
+    position[columns, rows] = position[rows, columns]
+    return vector.index_select(-1, position.flatten()).unflatten(-1, (size, size))
