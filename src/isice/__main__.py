@@ -6,7 +6,7 @@ from ._extras import missing_package
 
 
 def main() -> None:
-    """Run the command line. Without its packages, print the extra to install and exit with status 2."""
+    """Run the command line; if a package is missing, print the extra to install."""
     try:
         from .cli import main as run
     except ModuleNotFoundError as error:

@@ -1,6 +1,6 @@
-"""The wording of errors: *who: expected, got; what to do*. One place, so that every failure reads alike.
+"""Argument checks with uniform messages: *who: expected, got; what to do*.
 
-Torch is imported where a tensor is checked, so that configurations and reports can use this file without loading it.
+torch is imported inside the functions that need it, because configs and reports load without torch.
 """
 
 import difflib
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Returns ``" Did you mean 'x'?"`` when one of ``known`` is close to ``word``, else an empty string."""
+    """Return ``" Did you mean 'x'?"`` for the closest of ``known``, or an empty string."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def check_choice(who: str, name: str, value: Any, choices: Iterable[str]) -> None:
-    """Raises ValueError unless ``value`` is one of ``choices``."""
+    """Raise ValueError unless ``value`` is one of ``choices``."""
     options = list(choices)
     if value not in options:
         hint = suggestion(str(value), options)
@@ -26,7 +26,7 @@ def check_choice(who: str, name: str, value: Any, choices: Iterable[str]) -> Non
 
 
 def check_int(who: str, name: str, value: Any, *, minimum: int) -> None:
-    """Raises unless ``value`` is a whole number of at least ``minimum``."""
+    """Raise unless ``value`` is an integer of at least ``minimum``."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{who}: expected {name} to be an integer, got {value!r} of type {type(value).__name__}.")
     if value < minimum:
@@ -34,7 +34,7 @@ def check_int(who: str, name: str, value: Any, *, minimum: int) -> None:
 
 
 def check_number(who: str, name: str, value: Any, *, minimum: float = 0.0, strict: bool = False) -> None:
-    """Raises unless the plain number ``value`` is finite and at least (``strict``: above) ``minimum``."""
+    """Raise unless ``value`` is a finite number ≥ ``minimum``, or > ``minimum`` if ``strict``."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{who}: expected {name} to be a number, got {value!r} of type {type(value).__name__}.")
     if not (minimum < value if strict else minimum <= value) or value == float("inf"):
@@ -42,7 +42,7 @@ def check_number(who: str, name: str, value: Any, *, minimum: float = 0.0, stric
 
 
 def check_floating(who: str, tensor: Any) -> None:
-    """Raises TypeError unless ``tensor`` is a floating-point tensor."""
+    """Raise TypeError unless ``tensor`` is a floating-point tensor."""
     from torch import Tensor
 
     if not isinstance(tensor, Tensor):
@@ -54,7 +54,7 @@ def check_floating(who: str, tensor: Any) -> None:
 
 
 def check_square(who: str, matrix: Any) -> None:
-    """Raises unless ``matrix`` is a floating-point tensor of shape (..., D, D) with D ≥ 1."""
+    """Raise unless ``matrix`` is a floating-point tensor of shape (..., D, D) with D ≥ 1."""
     check_floating(who, matrix)
     if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2] or matrix.shape[-1] == 0:
         raise ValueError(
@@ -64,9 +64,10 @@ def check_square(who: str, matrix: Any) -> None:
 
 
 def check_symmetric(who: str, matrix: Any) -> None:
-    """Raises unless ``matrix`` is square and, as far as its first row and column tell, symmetric.
+    """Raise unless ``matrix`` is square and its first row equals its first column.
 
-    The look at the numbers is for plain tensors on a CPU: elsewhere it would stop a GPU or a compiler.
+    Values are compared on the CPU only: on a GPU it would synchronise, in a compiler break the
+        graph.
     """
     import torch
 
@@ -80,13 +81,13 @@ def check_symmetric(who: str, matrix: Any) -> None:
     largest = matrix.detach().diagonal(dim1=-2, dim2=-1).abs().amax(-1, keepdim=True)
     if (asymmetry > 1e-3 * largest).any():
         raise ValueError(
-            f"{who}: expected symmetric matrices (..., D, D), got {tuple(matrix.shape)} with a row unlike its "
-            "column; pass features through covariance() first, or (S + Sᵀ)/2."
+            f"{who}: expected symmetric matrices (..., D, D), got {tuple(matrix.shape)} with a row that differs from "
+            "its column; pass features through covariance() first, or (S + Sᵀ)/2."
         )
 
 
 def check_feature_map(who: str, x: Any, channels: int | None = None) -> None:
-    """Raises unless ``x`` is a floating-point feature map (B, C, H, W), with ``channels`` channels if given."""
+    """Raise unless ``x`` is a floating-point feature map (B, C, H, W) with C = ``channels``."""
     check_floating(who, x)
     if x.ndim != 4 or 0 in x.shape[1:]:
         raise ValueError(
@@ -101,7 +102,7 @@ def check_feature_map(who: str, x: Any, channels: int | None = None) -> None:
 
 
 def is_half(dtype: "torch.dtype") -> bool:
-    """True for the 16-bit floating types, in which no operation of this package computes."""
+    """Return whether ``dtype`` has 16 bits; operations compute such input in float32."""
     import torch
 
     return dtype in (torch.float16, torch.bfloat16)

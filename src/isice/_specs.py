@@ -1,4 +1,4 @@
-"""Spec strings: ``"isice(n_iter=5)"`` ⇄ ``("isice", {"n_iter": 5})``, and sums of them: ``"isqrt_cov + 2 * gap"``."""
+"""Spec strings such as ``"isice(n_iter=5)"``, and sums of them: ``"isqrt_cov + 2 * gap"``."""
 
 import ast
 from collections.abc import Mapping
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
-    """Splits a spec string into a name and its keyword arguments.
+    """Split a spec string into a name and keyword arguments.
 
-    Only literals are accepted as values, so a spec from a file or the command line cannot execute anything.
+    Only literals are accepted as values, so a spec cannot execute code.
 
     Example:
         >>> parse_spec("isice(n_iter=5, sparsity=0.01)")
@@ -20,17 +20,17 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     try:
         node = ast.parse(spec.strip(), mode="eval").body
     except (SyntaxError, ValueError) as error:
-        raise ValueError(f"{problem}; it cannot be read: {error}.") from None
+        raise ValueError(f"{problem}; it cannot be parsed: {error}.") from None
     if isinstance(node, ast.Name):
         return node.id, {}
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        raise ValueError(f"{problem}; the name must be a plain word.")
+        raise ValueError(f"{problem}; the name must be an identifier.")
     if node.args:
         raise ValueError(f"{problem}; options are keyword-only, write name=value.")
     options: dict[str, Any] = {}
     for keyword in node.keywords:
         if keyword.arg is None:
-            raise ValueError(f"{problem}; '**' has no meaning here.")
+            raise ValueError(f"{problem}; '**' is not supported.")
         try:
             options[keyword.arg] = ast.literal_eval(keyword.value)
         except ValueError:
@@ -41,7 +41,7 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
 
 
 def split_sum(spec: str) -> list[tuple[float, str]]:
-    """Splits a sum of specs into factors and specs; a plain spec is a sum of one.
+    """Split a sum of specs into factors and specs; a single spec is a sum of one.
 
     Example:
         >>> split_sum("isqrt_cov + 2 * gap")
@@ -68,7 +68,7 @@ def _factor_and_spec(node: ast.expr, spec: str) -> tuple[float, str]:
 
 
 def spec_name(spec: str) -> str:
-    """The name of a spec without its options; of a sum, the names joined by ``+``.
+    """Return the name of a spec without its options; of a sum, the names joined by ``+``.
 
     Example:
         >>> spec_name("isqrt_cov(n_iter=3) + 2 * gap")
@@ -78,7 +78,7 @@ def spec_name(spec: str) -> str:
 
 
 def format_spec(name: str, options: Mapping[str, Any]) -> str:
-    """Writes a spec string that :func:`parse_spec` reads back.
+    """Format a spec string, the inverse of :func:`parse_spec`.
 
     Example:
         >>> format_spec("isice", {"n_iter": 5})

@@ -1,4 +1,4 @@
-"""The contract that every pooling layer keeps, so that models, training and reports need no special cases."""
+"""Base classes of pooling layers: the interface that models, training and reports rely on."""
 
 import inspect
 from typing import Any, ClassVar
@@ -14,17 +14,19 @@ from ..ops.vectorize import vectorize
 
 
 class Pooling(nn.Module):
-    """Maps features (B, C, H, W) to vectors (B, out_features), or to logits where a method is a classifier itself.
+    """Base class of pooling layers: feature maps (B, C, H, W) → vectors (B, out_features).
 
-    A subclass stores its options under the names of its keyword-only constructor arguments, sets ``out_features``
-    and defines :meth:`pool`. It computes in float32 (or float64, if that comes in) whatever the autocast dtype.
+    A subclass stores its options under the names of its keyword-only constructor arguments, sets
+    ``out_features`` and defines :meth:`pool`. It computes in float32, also under autocast, or in
+    float64 for float64 input.
 
     Attributes:
-        name: Registry key, the name of the file that defines the layer.
+        name: Registry name: the name of the file that defines the layer.
         reference: The publication.
-        fidelity: ``"verified"`` (checked against the authors' or a public implementation) or ``"reconstructed"``.
-        assumed: What a reconstruction had to assume; empty when verified.
-        needs_num_classes: The layer is a classifier: it takes ``num_classes`` and returns logits.
+        fidelity: ``"verified"`` against the authors' or a public implementation, or
+            ``"reconstructed"``.
+        assumed: Assumptions of a reconstruction; empty if verified.
+        needs_num_classes: Whether the layer takes ``num_classes`` and returns logits.
     """
 
     name: ClassVar[str] = ""
@@ -41,23 +43,23 @@ class Pooling(nn.Module):
         self.in_channels = in_channels
 
     def pool(self, x: Tensor) -> Tensor:
-        """Maps float32 or float64 features (B, C, H, W) to (B, out_features)."""
+        """Map float32 or float64 features (B, C, H, W) to (B, out_features)."""
         raise TypeError(f"{type(self).__name__}: expected a subclass that defines pool(); define it.")
 
     def pool_with_loss(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Like :meth:`pool`, with the layer's auxiliary loss (a scalar to add to the training loss; zero here)."""
+        """Return the result of :meth:`pool` and an auxiliary loss, a scalar (zero by default)."""
         return self.pool(x), x.new_zeros(())
 
     def matrix(self, x: Tensor) -> Tensor | None:
-        """Return the symmetric matrix (B, C, C) behind the output, or None if the layer has no such matrix."""
+        """Return the symmetric matrix (B, C, C) behind the output, or None if there is none."""
         return None
 
     def partial_correlations(self, x: Tensor) -> Tensor | None:
-        """Return the partial correlations (B, C, C) that the layer estimates, or None if it estimates none."""
+        """Return the estimated partial correlations (B, C, C), or None if there are none."""
         return None
 
     def forward(self, x: Tensor, return_loss: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Pools ``x``; with ``return_loss`` also returns the auxiliary loss."""
+        """Pool features (B, C, H, W); with ``return_loss`` also return the auxiliary loss."""
         check_feature_map(type(self).name, x, self.in_channels)
         with torch.autocast(x.device.type, enabled=False):
             x = x.float() if is_half(x.dtype) else x
@@ -65,12 +67,12 @@ class Pooling(nn.Module):
 
     @classmethod
     def option_names(cls) -> list[str]:
-        """The layer's keyword-only options, in the order of its signature."""
+        """Return the names of the keyword-only options, in the order of the signature."""
         return list(cls.option_defaults())
 
     @classmethod
     def option_defaults(cls) -> dict[str, Any]:
-        """The layer's options with their defaults; ``**options`` in a signature stands for those of the parent."""
+        """Return the options and their defaults, including those that ``**options`` passes on."""
         defaults: dict[str, Any] = {}
         for owner in cls.__mro__:
             if "__init__" not in vars(owner):
@@ -84,7 +86,7 @@ class Pooling(nn.Module):
 
     @property
     def spec(self) -> str:
-        """The spec string from which :func:`create_pooling` makes this layer again."""
+        """The spec string from which :func:`create_pooling` recreates this layer."""
         return format_spec(type(self).name, {name: getattr(self, name) for name in self.option_names()})
 
     def __repr__(self) -> str:
@@ -92,12 +94,12 @@ class Pooling(nn.Module):
 
 
 class SPDPooling(Pooling):
-    """Covariance → a symmetric matrix made from it → its upper triangle (paper, Fig. 2).
+    """Base class of SPD pooling: upper triangle of a function of the covariance (paper, Fig. 2).
 
-    A subclass defines :meth:`transform`; :meth:`matrix` gives the matrix itself, for looking at it.
+    A subclass defines :meth:`transform`.
 
     Attributes:
-        estimates_precision: The matrix estimates the inverse covariance, up to a factor.
+        estimates_precision: Whether the matrix estimates the inverse covariance, up to a factor.
     """
 
     estimates_precision: ClassVar[bool] = False
@@ -107,11 +109,11 @@ class SPDPooling(Pooling):
         self.out_features = in_channels * (in_channels + 1) // 2
 
     def transform(self, cov: Tensor) -> Tensor:
-        """Maps covariance matrices (B, C, C) to symmetric matrices (B, C, C)."""
+        """Map covariance matrices (B, C, C) to symmetric matrices (B, C, C)."""
         raise TypeError(f"{type(self).__name__}: expected a subclass that defines transform(); define it.")
 
     def matrix(self, x: Tensor) -> Tensor:
-        """The symmetric matrix (B, C, C) that :meth:`pool` vectorizes."""
+        """Return the symmetric matrix (B, C, C) that :meth:`pool` vectorizes."""
         return self.transform(covariance(x))
 
     def partial_correlations(self, x: Tensor) -> Tensor | None:

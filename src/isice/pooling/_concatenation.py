@@ -1,4 +1,4 @@
-"""Several poolings of the same features, their vectors side by side: the spec ``"isqrt_cov + 2 * gap"``."""
+"""Concatenation of several poolings, with the spec ``"isqrt_cov + 2 * gap"``."""
 
 from collections.abc import Iterable, Sequence
 from typing import cast
@@ -11,11 +11,11 @@ from ._base import Pooling
 
 
 class Concatenation(Pooling):
-    """The vectors of all parts, each times its factor; auxiliary losses are added.
+    """Concatenated vectors of several poolings, each times a factor; auxiliary losses are added.
 
     Args:
-        parts: Pooling layers for the same number of channels; none may be a classifier itself.
-        factors: One positive number per part.
+        parts: Poolings for the same number of channels; none may return logits.
+        factors: One positive factor per pooling.
 
     Example:
         >>> from isice.pooling import create_pooling
@@ -32,7 +32,7 @@ class Concatenation(Pooling):
             check_number(self.name, f"the factor of {part.name}", factor, strict=True)
             if part.needs_num_classes:
                 raise ValueError(
-                    f"{self.name}: expected parts that return vectors, got {part.name}, which is a classifier itself; "
+                    f"{self.name}: expected poolings that return vectors, got {part.name}, which returns logits; "
                     "leave it out of the sum."
                 )
         self.parts, self.factors = nn.ModuleList(parts), tuple(factors)
@@ -53,7 +53,7 @@ class Concatenation(Pooling):
         return torch.cat(vectors, dim=1), total
 
     def init_from(self, x: Tensor) -> None:
-        """Hands feature maps (B, C, H, W) of training images to the parts that start from data."""
+        """Call ``init_from`` of every pooling that has it with feature maps (B, C, H, W)."""
         for part, _ in self._terms():
             start = getattr(part, "init_from", None)
             if start is not None:

@@ -1,4 +1,4 @@
-"""The registry: one file in this folder is one pooling layer, found by its file name."""
+"""Registry of pooling layers: each file of this folder defines one, named after the file."""
 
 import importlib
 import pkgutil
@@ -14,7 +14,7 @@ PoolingClass = TypeVar("PoolingClass", bound=type[Pooling])
 
 
 def register_pooling(cls: PoolingClass) -> PoolingClass:
-    """Class decorator: registers a pooling layer under the name of the file that defines it."""
+    """Register a pooling layer under the name of the file that defines it (class decorator)."""
     cls.name = cls.__module__.rsplit(".", 1)[-1]
     known = _POOLINGS.get(cls.name)
     if known is not None and known.__qualname__ != cls.__qualname__:
@@ -31,13 +31,13 @@ def _discover() -> None:
 
 
 def list_poolings() -> list[str]:
-    """The names of all pooling layers, sorted."""
+    """Return the sorted names of all pooling layers."""
     _discover()
     return sorted(_POOLINGS)
 
 
 def pooling_class(name: str) -> type[Pooling]:
-    """The class behind a registry name; an unknown name is an error with a suggestion."""
+    """Return the class of a registry name."""
     if name not in _POOLINGS:
         _discover()
     if name not in _POOLINGS:
@@ -52,9 +52,9 @@ def create_pooling(spec: str, in_channels: int, *, num_classes: int | None = Non
     """Makes a pooling layer from a spec string.
 
     Args:
-        spec: A registry name with options, such as ``"isice(n_iter=5, sparsity=0.01)"``. A sum, such as
-            ``"isqrt_cov + partial_correlation(ridge=10, scale=5) + 2 * gap"``, concatenates the vectors of its parts,
-            each times its factor.
+        spec: A registry name with options, such as ``"isice(n_iter=5, sparsity=0.01)"``. A sum,
+            such as ``"isqrt_cov + partial_correlation(ridge=10, scale=5) + 2 * gap"``, concatenates
+            the vectors of its parts, each times its factor.
         in_channels: Channels of the feature map.
         num_classes: Needed only by layers that are classifiers themselves (``needs_num_classes``).
 

@@ -1,6 +1,7 @@
-"""The factor of a pooling's output: fixed, learned, or set so that the classifier's inputs start at unit variance."""
+"""Scale of a pooling's output: fixed, learned, or set for unit variance of the features."""
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -12,18 +13,23 @@ _NO_VARIANCE = 1e-14
 
 
 class OutputScale(nn.Module):
-    """Multiplies vectors or matrices by ``scale``, times the gain that :meth:`init_from` sets.
+    """Multiply vectors or matrices by ``scale`` and by the gain set by :meth:`init_from`.
 
-    A plain ``scale`` adds nothing to the state dict.
+    A fixed ``scale`` adds nothing to the state dict.
 
     Args:
         who: Name of the layer, for errors.
         scale: The factor, or its first value.
         learn: The factor is exp of a parameter.
-        standardize: :meth:`init_from` sets a gain of one over the standard deviation of the vectors that it sees.
+        standardize: :meth:`init_from` sets a gain of one over the standard deviation of the vectors
+            that it sees.
     """
 
     gain: Tensor
+
+    if TYPE_CHECKING:  # nn.Module.__call__ returns Any
+
+        def __call__(self, x: Tensor) -> Tensor: ...
 
     def __init__(self, who: str, scale: float, *, learn: bool = False, standardize: bool = False) -> None:
         super().__init__()
@@ -36,7 +42,7 @@ class OutputScale(nn.Module):
 
     @torch.no_grad()
     def init_from(self, vectors: Tensor) -> None:
-        """Sets the gain from pooled vectors (B, F) before scaling; one image, or equal ones, leave it as it is."""
+        """Set the gain from unscaled vectors (B, F), unless they have no variance."""
         if not self.standardize:
             return
         variance = vectors.var(dim=0, correction=0).mean()
@@ -44,7 +50,7 @@ class OutputScale(nn.Module):
             self.gain.copy_(variance.rsqrt())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scales ``x``."""
+        """Scale ``x``."""
         factor = self.log_scale.exp().to(x.dtype) if self.learn else self.scale
         if self.standardize:
             return x * (factor * self.gain.to(x.dtype))

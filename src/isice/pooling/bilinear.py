@@ -13,8 +13,8 @@ from ._registry import register_pooling
 class BilinearPooling(Pooling):
     """Bilinear pooling: the uncentred second moment XXᵀ/n, signed square root, ℓ2 normalisation.
 
-    The output has C² features, as published. The matrix is symmetric, so ``upper_triangle`` halves the output and only
-    changes the weight of the off-diagonal entries.
+    The output has C² features, as published. The matrix is symmetric, so ``upper_triangle`` halves
+    the output and only changes the weight of the off-diagonal entries.
 
     Args:
         in_channels: Channels C of the feature map.

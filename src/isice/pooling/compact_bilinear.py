@@ -1,4 +1,4 @@
-"""Compact bilinear pooling: random features of the second-order kernel, by tensor sketch or random Maclaurin."""
+"""Compact bilinear pooling: random features of the second-order kernel."""
 
 from torch import Tensor
 
@@ -11,12 +11,13 @@ from ._registry import register_pooling
 
 @register_pooling
 class CompactBilinear(Pooling):
-    """Compact bilinear pooling: a random sketch of Σ_t x_t x_tᵀ, signed square root, ℓ2 normalisation.
+    """Compact bilinear pooling: random sketch of Σ_t x_t x_tᵀ, signed square root, ℓ2 norm.
 
     Args:
         in_channels: Channels of the feature map.
-        method: ``"tensor_sketch"`` (circular convolution of two count sketches, by FFT) or ``"random_maclaurin"``
-            (product of two random projections, which stores 2·C·n_features weights).
+        method: ``"tensor_sketch"`` (circular convolution of two count sketches, by FFT) or
+            ``"random_maclaurin"`` (product of two random projections, which stores 2·C·n_features
+            weights).
         n_features: Output size; 8192 as published.
         seed: Seed of the random projections, which are saved with the model.
 

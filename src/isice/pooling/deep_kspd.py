@@ -17,10 +17,10 @@ from ._registry import register_pooling
 
 @register_pooling
 class DeepKSPD(Pooling):
-    """DeepKSPD: the logarithm of the kernel matrix K_ij = exp(−θ‖f_i − f_j‖²/n) of the channels, θ trained.
+    """DeepKSPD: logarithm of the kernel matrix K_ij = exp(−θ‖f_i − f_j‖²/n) of the channels.
 
-    θ = softplus(``raw_theta``). θ = 1 suits channels of about unit variance; :meth:`init_from` sets θ to the reciprocal
-    of the mean squared distance in given features.
+    θ = softplus(``raw_theta``) is trained. θ = 1 suits channels of about unit variance;
+    :meth:`init_from` sets θ to the reciprocal of the mean squared distance in given features.
 
     Args:
         in_channels: Channels C of the feature map.
@@ -47,7 +47,7 @@ class DeepKSPD(Pooling):
 
     @torch.no_grad()
     def init_from(self, features: Tensor) -> None:
-        """Set θ so that the mean of θ·distance² over the channel pairs of features (B, C, H, W) is one."""
+        """Set θ from features (B, C, H, W): the mean of θ·distance² over channel pairs is one."""
         off_diagonal = self.in_channels * max(self.in_channels - 1, 1)
         mean = squared_distances(features).sum(dim=(-2, -1)).mean().item() / off_diagonal
         self.raw_theta.fill_(_softplus_inverse(1 / max(mean, 1e-6)))

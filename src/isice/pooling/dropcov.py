@@ -16,8 +16,9 @@ class DropCov(SPDPooling):
     Training: attention y = softmax(conv₃(mean x)), x ← x + y·x, then channel dropout with the rate
     1 − (10/log₂ C)·cos(Σ1, y) of each image. Evaluation: plain covariance.
 
-    The dropout mask is a hash of the attention weights and ``seed``, so the output depends only on the input and the
-    state_dict, also in training. Every optimizer step changes the weights and with them the mask.
+    The dropout mask is a hash of the attention weights and ``seed``, so the output depends only on
+    the input and the state_dict, also in training. Every optimizer step changes the weights and
+    with them the mask.
 
     Args:
         in_channels: Channels C of the feature map.

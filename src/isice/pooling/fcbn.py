@@ -1,4 +1,4 @@
-"""FCBN: the matrix square root of the bilinear feature, projected from both sides (shifted random Maclaurin)."""
+"""FCBN: two-sided projection of the matrix square root (shifted random Maclaurin)."""
 
 from torch import Tensor, nn
 
@@ -16,7 +16,8 @@ from ._registry import register_pooling
 class FCBN(Pooling):
     """FCBN: W₁ᵀ (XXᵀ/n)^½ W₂ with random projections, signed square root, ℓ2 normalisation.
 
-    All pairs of the projections on both sides give n_left·n_right features at the cost of two thin matrix products.
+    All pairs of the projections on both sides give n_left·n_right features at the cost of two thin
+    matrix products.
 
     Args:
         in_channels: Channels of the feature map.

@@ -13,8 +13,8 @@ from .bilinear import BilinearPooling
 class ImprovedBilinearPooling(BilinearPooling):
     """Improved bilinear pooling: the square root of XXᵀ/n, signed square root, ℓ2 normalisation.
 
-    The root of A = XXᵀ/n is computed by Newton–Schulz on A/‖A‖_F. The output has C² features, as published, or C(C+1)/2
-    with ``upper_triangle``.
+    The root of A = XXᵀ/n is computed by Newton–Schulz on A/‖A‖_F. The output has C² features, as
+    published, or C(C+1)/2 with ``upper_triangle``.
 
     Args:
         in_channels: Channels C of the feature map.

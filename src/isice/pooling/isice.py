@@ -60,7 +60,7 @@ class ISICE(SPDPooling):
     def estimate(
         self, cov: Tensor, sparsity: float | Tensor, step_size: float | Tensor, vectorized: bool = False
     ) -> Tensor:
-        """Apply Alg. 2 with this layer's options and the given λ and η, numbers or one value per image."""
+        """Apply Alg. 2 with λ and η given as numbers or as one value per image."""
         return isice(
             cov,
             sparsity=sparsity,

@@ -15,7 +15,8 @@ from .isice import ISICE
 class ISICEMLP(ISICE):
     """iSICE+MLP: iSICE with η·κ₁ and λ·κ₂, where κ = τ + 2·sigmoid(FC(X1/n)) is computed per image.
 
-    The auxiliary loss γ(κ − 1)² pulls the modulators κ towards one, where they start (zero weights).
+    The auxiliary loss γ(κ − 1)² pulls the modulators κ towards one, where they start (zero
+    weights).
 
     Args:
         in_channels: Channels D of the feature map.

@@ -1,4 +1,4 @@
-"""iSICE+MLP*: modulators with the gradient ∇₁ as a further input, which differ from step to step."""
+"""iSICE+MLP*: modulators computed in every step, with the gradient ∇₁ as a further input."""
 
 from typing import Any, Literal
 
@@ -15,12 +15,12 @@ from .isice_mlp import ISICEMLP
 
 @register_pooling
 class ISICEMLPStar(ISICEMLP):
-    """iSICE+MLP*: iSICE with κ = τ + 2·sigmoid(FC([X1/n, ∇₁])) computed in every step (paper, appendix).
+    """iSICE+MLP*: iSICE with κ = τ + 2·sigmoid(FC([X1/n, ∇₁])) in every step (paper, appendix).
 
     Args:
         in_channels: Channels D of the feature map.
-        summary: How the D×D matrix ∇₁ is summarised: by its row means or its diagonal, times D, since its trace is
-            about one.
+        summary: How the D×D matrix ∇₁ is summarised: by its row means or its diagonal, times D,
+            since its trace is about one.
         **options: Options of ``isice_mlp``; ``first_gradient`` must be ``"inverse"``.
 
     Example:

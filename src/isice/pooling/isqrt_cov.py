@@ -51,5 +51,5 @@ class ISQRTCov(SPDPooling):
         return self.output(newton_schulz_sqrt(covariance(x), self.n_iter, vectorized=True))
 
     def init_from(self, x: Tensor) -> None:
-        """Measure the standard deviation of the output on feature maps (B, C, H, W) of training images."""
+        """Measure the standard deviation of the output on training features (B, C, H, W)."""
         self.output.init_from(newton_schulz_sqrt(covariance(x), self.n_iter, vectorized=True))

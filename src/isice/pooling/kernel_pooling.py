@@ -14,17 +14,18 @@ from ._registry import register_pooling
 
 @register_pooling
 class KernelPooling(Pooling):
-    """Kernel pooling: sketches of all orders of a Gaussian kernel, signed square root, ℓ2 normalisation.
+    """Kernel pooling: sketches of all orders of a Gaussian kernel, signed square root, ℓ2 norm.
 
-    The vector is [α₀, α₁·mean x, α_i·mean TS_i(x) for i = 2…order] with tensor sketches TS_i, of size
-    1 + C + (order − 1)·n_features. The α are trained from the Taylor coefficients of the kernel,
-    α_i² = e^{−2γ}(2γ)ⁱ/i!. Order i + 1 reuses the Fourier transforms of order i.
+    The vector is [α₀, α₁·mean x, α_i·mean TS_i(x) for i = 2…order] with tensor sketches TS_i, of
+    size 1 + C + (order − 1)·n_features. The α are trained from the Taylor coefficients of the
+    kernel, α_i² = e^{−2γ}(2γ)ⁱ/i!. Order i + 1 reuses the Fourier transforms of order i.
 
     Args:
         in_channels: Channels of the feature map.
         order: Highest order p.
         n_features: Sketch size of each order.
-        gamma: γ of the Gaussian kernel. The paper uses the reciprocal of the mean inner product of features.
+        gamma: γ of the Gaussian kernel. The paper uses the reciprocal of the mean inner product of
+            features.
         normalize_input: Normalise every position to unit length, as the Taylor expansion assumes.
         seed: Seed of the hashes, which are saved with the model.
 

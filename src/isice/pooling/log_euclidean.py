@@ -11,7 +11,7 @@ from ._registry import register_pooling
 
 @register_pooling
 class LogEuclidean(SPDPooling):
-    """Log-Euclidean pooling: the matrix logarithm log(Σ + εI), which maps covariances to a vector space.
+    """Log-Euclidean pooling: log(Σ + εI), which maps covariances to a vector space.
 
     Args:
         in_channels: Channels C of the feature map.

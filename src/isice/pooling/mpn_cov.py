@@ -12,8 +12,8 @@ from ._registry import register_pooling
 class MPNCOV(SPDPooling):
     """MPN-COV: matrix power normalised covariance Σ^p by eigendecomposition.
 
-    The authors' code sets eigenvalues below rounding error to zero. Here they are clamped to C·ε·λ_max, which keeps
-    gradients finite for repeated and zero eigenvalues.
+    The authors' code sets eigenvalues below rounding error to zero. Here they are clamped to
+    C·ε·λ_max, which keeps gradients finite for repeated and zero eigenvalues.
 
     Args:
         in_channels: Channels C of the feature map.

@@ -12,11 +12,12 @@ from ._registry import register_pooling
 
 @register_pooling
 class NetFV(Pooling):
-    """NetFV: first and second moments of (x − μ_k)/σ_k, softly assigned to K components (Fisher vector).
+    """NetFV: moments of (x − μ_k)/σ_k, softly assigned to K components (Fisher vector).
 
-    The assignment is softmax_k(w_kᵀx + b_k), trained independently of μ and σ as in NetVLAD. It starts as the posterior
-    of an isotropic mixture, around small random means or, after :meth:`init_from`, around k-means centres. A signed
-    square root and ℓ2 normalisation follow; 2·K·C features.
+    The assignment is softmax_k(w_kᵀx + b_k), trained independently of μ and σ as in NetVLAD. It
+    starts as the posterior of an isotropic mixture, around small random means or, after
+    :meth:`init_from`, around k-means centres. A signed square root and ℓ2 normalisation follow;
+    2·K·C features.
 
     Args:
         in_channels: Channels C of the feature map.

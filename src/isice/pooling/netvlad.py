@@ -14,9 +14,10 @@ from ._registry import register_pooling
 class NetVLAD(Pooling):
     """NetVLAD: residuals to K trained centres, V_k = Σ_t a_k(x_t)(x_t − c_k), softly assigned.
 
-    Positions, each V_k and the whole vector of K·C features are ℓ2-normalised. The assignment is
-    a = softmax_k(w_kᵀx) without bias, as the authors prefer. It starts at w = α·c/‖c‖; then w and c are trained
-    independently. The centres start at random directions unless :meth:`init_from` is called.
+    Positions, each V_k and the whole vector of K·C features are ℓ2-normalised. The assignment is a
+    = softmax_k(w_kᵀx) without bias, as the authors prefer. It starts at w = α·c/‖c‖; then w and c
+    are trained independently. The centres start at random directions unless :meth:`init_from` is
+    called.
 
     Args:
         in_channels: Channels C of the feature map.
@@ -48,7 +49,7 @@ class NetVLAD(Pooling):
 
     @torch.no_grad()
     def init_from(self, descriptors: Tensor) -> None:
-        """Set centres by k-means on descriptors (M, C) of training images, M ≥ K, and α by their distances."""
+        """Set centres by k-means on descriptors (M, C), M ≥ K, and α from their distances."""
         descriptors = l2_normalize(descriptors.to(self.centres))
         centres, _ = kmeans(descriptors, self.n_clusters, seed=self.seed)
         directions = l2_normalize(centres)

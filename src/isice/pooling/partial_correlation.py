@@ -24,13 +24,15 @@ class PartialCorrelation(SPDPooling):
 
     Args:
         in_channels: Channels D of the feature map.
-        method: How Ω is regularised: ``"newton_schulz"`` stops after ``n_inverse_iter`` steps, ``"ridge"`` adds a
-            multiple of the identity. The default is ``"ridge"`` if a ridge is given, else ``"newton_schulz"``.
+        method: How Ω is regularised: ``"newton_schulz"`` stops after ``n_inverse_iter`` steps,
+            ``"ridge"`` adds a multiple of the identity. The default is ``"ridge"`` if a ridge is
+            given, else ``"newton_schulz"``.
         n_inverse_iter: Newton–Schulz steps.
-        ridge: Ridge in units of the mean eigenvalue (default 1), or a rule that estimates it from each image's
-            features: ``"ledoit_wolf"``, ``"oas"``, or ``"schaefer_strimmer"``, which shrinks the correlation matrix
-            instead of the covariance.
-        learn_ridge: Train the logarithm of a factor of the ridge, starting at the given ridge or at one.
+        ridge: Ridge in units of the mean eigenvalue (default 1), or a rule that estimates it from
+            each image's features: ``"ledoit_wolf"``, ``"oas"``, or ``"schaefer_strimmer"``, which
+            shrinks the correlation matrix instead of the covariance.
+        learn_ridge: Train the logarithm of a factor of the ridge, starting at the given ridge or at
+            one.
         scale: Factor applied to the output.
         learn_scale: Train the logarithm of this factor.
         standardize: Divide the output by the standard deviation measured by :meth:`init_from`.
@@ -95,5 +97,5 @@ class PartialCorrelation(SPDPooling):
         return self.output(self.partial_correlations(x))
 
     def init_from(self, x: Tensor) -> None:
-        """Measure the standard deviation of the output on feature maps (B, C, H, W) of training images."""
+        """Measure the standard deviation of the output on training features (B, C, H, W)."""
         self.output.init_from(vectorize(self.partial_correlations(x)))

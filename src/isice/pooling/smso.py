@@ -15,8 +15,9 @@ from ._registry import register_pooling
 class SMSO(Pooling):
     """SMSO: square roots of the variances w_kᵀΣw_k along trained directions w_k.
 
-    The features are √(2·w_kᵀΣw_k) with the unbiased Σ (divided by n − 1). The published network has batch normalisation
-    before Σ and after the root; it makes an image depend on its batch in training, so here it is an option.
+    The features are √(2·w_kᵀΣw_k) with the unbiased Σ (divided by n − 1). The published network has
+    batch normalisation before Σ and after the root; it makes an image depend on its batch in
+    training, so here it is an option.
 
     Args:
         in_channels: Channels C of the feature map.
@@ -50,4 +51,5 @@ class SMSO(Pooling):
     def pool(self, x: Tensor) -> Tensor:
         positions = x.shape[-2] * x.shape[-1]
         unbiased = covariance(self.norm_in(x)) * (positions / max(positions - 1, 1))
-        return self.norm_out(signed_sqrt(2 * quadratic_forms(unbiased, self.weight.to(x.dtype)), self.eps))
+        features: Tensor = self.norm_out(signed_sqrt(2 * quadratic_forms(unbiased, self.weight.to(x.dtype)), self.eps))
+        return features

@@ -68,5 +68,5 @@ class SpectralMap(SPDPooling):
         return self.output(self._mapped(cov))
 
     def init_from(self, x: Tensor) -> None:
-        """Measure the standard deviation of the output on feature maps (B, C, H, W) of training images."""
+        """Measure the standard deviation of the output on training features (B, C, H, W)."""
         self.output.init_from(vectorize(self._mapped(covariance(x))))

@@ -13,10 +13,10 @@ from ._registry import register_pooling
 
 @register_pooling
 class TKPF(Pooling):
-    """TKPF: structured projections ((I_r ⊗ A′) ⊗ (B′ ⊗ I_r))·vec(XXᵀ/n), signed square root, ℓ2 normalisation.
+    """TKPF: structured projections ((I_r ⊗ A′) ⊗ (B′ ⊗ I_r))·vec(XXᵀ/n), signed root, ℓ2 norm.
 
-    Several pairs (A′, B′) are summed or concatenated. The output has n_left·n_right features, times n_pairs when
-    concatenated. Neither XXᵀ nor the large projection is formed.
+    Several pairs (A′, B′) are summed or concatenated. The output has n_left·n_right features, times
+    n_pairs when concatenated. Neither XXᵀ nor the large projection is formed.
 
     Args:
         in_channels: Channels of the feature map.
