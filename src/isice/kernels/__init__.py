@@ -1,7 +1,7 @@
-"""GPU kernels: ``newton_schulz``, ``sparse_step`` and ``isice`` are the twins of the files of those names in ``ops/``.
+"""GPU kernels in Triton; nothing else in the package imports Triton.
 
-So is ``covariance``. The others are their parts: the iteration as a table (``program``), tiles of matrices (``tiles``),
-one product (``stage``), a tile before the first and after the last (``borders``), what surrounds the loop of iSICE
-(``ends``), and sizes and arguments of a launch (``launch``). ``hopper`` is ``newton_schulz`` for Hopper GPUs, with
-products of its own (``hopper_products``). Nothing else in the package imports Triton.
+Launchers are twins of the operations of the same names: ``covariance``, ``newton_schulz``, ``isice``. Their building
+blocks are ``schedule`` (stages of the iteration), ``gemm`` (one stage on one tile), ``epilogue`` (what precedes and
+follows the iteration), ``layout`` (storage of matrices) and ``occupancy`` (sizes of a launch). ``hopper`` is the
+iteration kernel for Hopper GPUs. docs/internals/kernels.md explains all of them.
 """

@@ -1,26 +1,130 @@
-"""The Newton–Schulz iteration in one launch: the twin of ``ops/newton_schulz.py`` and of the loop of ``ops/isice.py``.
+"""Launcher and portable kernel of the Newton–Schulz iteration: one cooperative launch for a batch.
 
-A group of blocks carries one matrix through the whole iteration, each block the same tiles in every stage, and waits
-for the others between stages. All blocks are on the GPU at once (a cooperative launch), so waiting cannot deadlock,
-and the matrices in work are few enough to stay in the second cache level. The same launch adds α and divides by the
-trace before the iteration; after it, it scales back, and takes a step of iSICE or that step's backward pass. Matrices
-come and go tiled, so that this costs few instructions: a block is alone with its latencies.
+A group of blocks shares a matrix for the whole iteration. Each block owns the same tiles in every stage, and the group
+synchronises between stages through a counter in HBM. All blocks are resident (a cooperative launch), so waiting cannot
+deadlock, and the matrices in flight are few enough for the L2 cache. The launch also contains the trace normalisation
+and, for iSICE, the gradient step or its backward pass. Hopper GPUs have a kernel of their own (``hopper/``).
+docs/internals/kernels.md draws both.
 """
 
+import functools
+import os
+import warnings
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from .borders import add_to_diagonal, leave, numbers, power_of_trace, prepare
-from .stage import stage
-from .tiles import diagonal_places, tile_corner, trace_of
+from .epilogue import DIRECTION_NORM, Lanes, epilogue, load_scalars, prologue, tile_pointers, trace_factor, trace_of
+from .gemm import gemm, load_stage
+from .layout import diagonal_offsets, norms_of, tile_corner, tiled_shape, tiling
+from .occupancy import Occupancy, Partition, blocks_per_matrix, partition, pipeline_shape, resident_blocks
+from .schedule import PLANES, SLOTS, Schedule, build_schedule
 
-# A direction enters the iteration with this norm: then its growth fits the range of float16, and so do small entries.
-DIRECTION_NORM: tl.constexpr = tl.constexpr(8.0)
+hopper: ModuleType | None
+try:
+    from .hopper import kernel as hopper
+except (ImportError, AttributeError):  # Gluon is experimental; fall back if it is missing or its API changed.
+    hopper = None
+
+_POWER = {"inverse": -1.0, "sqrt": 0.5, "inverse_sqrt": -0.5}
+# Triton's interpreter runs blocks one after the other: none may wait for another.
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+_STRIP = 16  # rows of a tile that the epilogue holds in registers
+_HOPPER_REGISTERS = 128  # for each thread on average: two blocks of eight warps fill the register file
+
+
+class Config(NamedTuple):
+    """Compile-time constants of a kernel."""
+
+    POWER: float  # the result is multiplied by this power of the trace
+    DERIVATIVE: bool  # whether the launch computes the backward pass
+    STEP: bool  # whether a gradient step of iSICE follows
+    MOMENTS: bool  # whether the backward pass sums the cotangents of η and λ
+    SIDE: int  # rows of a matrix in the workspace, a multiple of BLOCK
+    BLOCK: int  # side of a tile
+    BLOCK_K: int  # depth of a k-slice
+    STRIP: int  # rows of a tile that the epilogue holds in registers
+    PLANES: int  # float16 planes of a number
+    N_TILES: int  # tiles of a matrix, on and above the diagonal
+    N_SLOTS: int  # matrices in the workspace of one matrix
+    GROUP: int  # blocks that share a matrix
+    INTERLEAVE: int  # matrices that a group works on in turn; 0 for the portable kernel
+    DEPTH: int  # k-slices in flight
+
+
+class Operands(NamedTuple):
+    """Tiled matrices of a launch, and bounds (B,) on the norms of cotangents."""
+
+    source: Tensor
+    cotangent: Tensor
+    norms: Tensor  # of ``cotangent``
+    out: Tensor
+    out_norms: Tensor  # of ``out``, where that is a cotangent
+
+
+class Step(NamedTuple):
+    """Gradient step of iSICE after the iteration: tiled matrices and per-image values (B,)."""
+
+    sigma: Tensor
+    eta: Tensor
+    lam: Tensor
+    positive_mask: Tensor  # int8, bit 0 where S⁺ > 0 and bit 1 where S⁻ > 0; written forward, read backward
+    beta: float = 1.0  # β: the rate of this step is βη
+    d_sigma: Tensor | None = None  # the backward pass adds to it
+    moments: Tensor | None = None  # (B, tiles, 2), backward: cotangents of rate and λ, summed for each tile
+
+
+class Workspace(NamedTuple):
+    """Scratch memory of the matrices in flight."""
+
+    slots: Tensor  # (matrices in flight, slots, planes, SIDE, SIDE) float16
+    partials: Tensor  # two sums for each tile
+    results: Tensor  # tiles of the result, and of its derivative
+    counters: Tensor  # arrivals of blocks at the barriers of a matrix
+
+
+class Problem(NamedTuple):
+    """Run-time sizes of a launch."""
+
+    batch: int  # matrices of the full groups
+    remainder: int  # matrices of the blocks that are too few for a group, Hopper only
+    D: int
+    side: int  # Config.SIDE as a run-time value
+    shift: float  # added to the diagonal
+
+
+class KernelKey(NamedTuple):
+    """What a compiled kernel depends on."""
+
+    device: torch.device
+    D: int
+    n_iter: int
+    kind: str
+    precision: str
+    derivative: bool
+    step: bool
+    moments: bool
+    for_hopper: bool
+
+
+class Plan(NamedTuple):
+    """A compiled kernel and what its launches share."""
+
+    schedule: Schedule
+    launch: Callable[..., None]  # takes the number of blocks and the run-time arguments
+    descriptors: Callable[[Tensor], list[Any]]  # TMA descriptors of slots, Hopper only
+    slots_shape: tuple[int, ...]  # of one matrix
+    occupancy: Occupancy
 
 
 @triton.jit
 def _arrive(counter, GROUP: tl.constexpr):
-    """Says that this block has come here; what it stored before is visible to those who wait."""
+    """Signal that this block has arrived; its stores are visible to blocks that wait."""
     tl.debug_barrier()
     if GROUP > 1:
         tl.atomic_add(counter, 1, sem="release")
@@ -28,7 +132,7 @@ def _arrive(counter, GROUP: tl.constexpr):
 
 @triton.jit
 def _wait(counter, target, GROUP: tl.constexpr):
-    """Returns once the blocks of the group have arrived so many times."""
+    """Wait for ``target`` arrivals."""
     if GROUP > 1:
         seen = tl.atomic_add(counter, 0, sem="acquire")
         while seen < target:
@@ -36,111 +140,292 @@ def _wait(counter, target, GROUP: tl.constexpr):
         tl.debug_barrier()
 
 
-@triton.jit(
-    do_not_specialize=["n_stages", "batch", "D", "side"],
-    do_not_specialize_on_alignment=["norms", "next_norms", "rates", "lams", "moments", "counters"],
-)
-def iterate(
-    source, cotangent, norms, out, next_norms,  # tiled matrices, and bounds on the norms (B,) of cotangents
-    sigma, alive_parts, rates, lams, d_sigma, moments, beta,  # a step of iSICE: tiled; values (B,); sums (B, tiles, 2)
-    workspace, side,  # slots of each group, and the side of their matrices
-    partials, counters, results,  # of each group: two sums for each tile, arrivals, tiles of the result
-    slots, weights, n_stages,  # the program
-    batch, D, shift, scale, derivative_scale,
-    POWER: tl.constexpr, DERIVATIVE: tl.constexpr, STEP: tl.constexpr, MOMENTS: tl.constexpr,
-    SIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, STRIP: tl.constexpr, PLANES: tl.constexpr,
-    N_TILES: tl.constexpr, N_SLOTS: tl.constexpr, GROUP: tl.constexpr,
-):  # fmt: skip
-    """Carries the matrices ``group``, ``group + n_groups``, … through the iteration."""
+@triton.jit
+def _lanes(ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    return Lanes(tl.arange(0, ROWS), tl.arange(0, COLUMNS))
+
+
+@triton.jit
+def _load_trace(source, zero, problem, CONFIG: tl.constexpr):
+    index = tl.arange(0, triton.next_power_of_2(CONFIG.SIDE)) + zero
+    at = source + diagonal_offsets(index, CONFIG.SIDE // CONFIG.BLOCK, CONFIG.BLOCK)
+    return trace_of(tl.load(at, mask=index < problem.D, other=0.0), problem.D, problem.shift)
+
+
+@triton.jit
+def iterate(operands, step, workspace, schedule, problem, CONFIG: tl.constexpr):
+    """Compute the matrices ``group``, ``group + n_groups``, … of the batch.
+
+    The arguments are :class:`Operands`, :class:`Step`, :class:`Workspace`, ``Schedule``, :class:`Problem` and
+    :class:`Config`.
+    """
+    GROUP: tl.constexpr = CONFIG.GROUP
+    N_TILES: tl.constexpr = CONFIG.N_TILES
+    N_BLOCKS: tl.constexpr = CONFIG.SIDE // CONFIG.BLOCK
+    BLOCK: tl.constexpr = CONFIG.BLOCK
+    STRIP: tl.constexpr = CONFIG.STRIP
+    TILE: tl.constexpr = CONFIG.BLOCK * CONFIG.BLOCK
     group, rank = tl.program_id(0) // GROUP, tl.program_id(0) % GROUP
     n_groups = tl.num_programs(0) // GROUP
-    workspace += group.to(tl.int64) * (N_SLOTS * PLANES * SIDE * SIDE)
-    partials += group * (2 * N_TILES)
-    counters += group
-    results += group * (2 * N_TILES * BLOCK * BLOCK)
+    slots = workspace.slots + group.to(tl.int64) * (CONFIG.N_SLOTS * CONFIG.PLANES * CONFIG.SIDE * CONFIG.SIDE)
+    partials = workspace.partials + group * (2 * N_TILES)
+    counter = workspace.counters + group
+    results = workspace.results + group * (2 * N_TILES * TILE)
     arrivals = 0
-    # The first blocks of a launch share multiprocessors while others are free: a last, small round goes past them.
-    for image in range((group + n_groups - 2) % n_groups, batch, n_groups):
-        # The compiler does not know that it is zero: what depends on it is computed where it is used, instead of once
-        # for all matrices, in registers that the products need.
-        zero = tl.load(slots + 5)
-        first = tl.full([], image, tl.int64) * (N_TILES * BLOCK * BLOCK)
-        rate, lam, norm, given = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
-        to_norm = DIRECTION_NORM / norm
-        index = tl.arange(0, triton.next_power_of_2(SIDE)) + zero
-        diagonal_at = source + first + diagonal_places(index, SIDE // BLOCK, BLOCK)
-        diagonal = tl.load(diagonal_at, mask=index < D, other=0.0)
-        trace, alive = trace_of(diagonal, D, shift)
-        if not DERIVATIVE:
-            _wait(counters, arrivals, GROUP)  # until nobody reads the slots of the matrix before
+    # The first blocks of a launch share multiprocessors while others are free; a partial last round avoids them.
+    for image in range((group + n_groups - 2) % n_groups, problem.batch, n_groups):
+        # The compiler does not know that this is zero, so addresses that depend on it are computed where they are used.
+        # Hoisted out of the loop they would occupy registers that the products need.
+        zero = tl.load(schedule.stages + 5)
+        first = tl.full([], image, tl.int64) * (N_TILES * TILE)
+        scalars = load_scalars(step, operands.norms, image, CONFIG)
+        d_scale = DIRECTION_NORM / scalars.direction_norm * schedule.scale * schedule.derivative_scale
+        trace = _load_trace(operands.source + first, zero, problem, CONFIG)
+        if not CONFIG.DERIVATIVE:
+            _wait(counter, arrivals, GROUP)  # until no block reads the slots of the matrix before
         for tile in range(rank + zero, N_TILES, GROUP):
-            first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
-            at = first + tile * (BLOCK * BLOCK)
-            prepare(
-                workspace, source + at, cotangent + at, alive_parts + at, rate, trace, alive, scale,
-                to_norm * scale * derivative_scale, first_row, first_column, tl.arange(0, BLOCK), tl.arange(0, BLOCK),
-                first_row != first_column, D, shift,
-                DERIVATIVE, STEP, SIDE, BLOCK, PLANES,
+            corner = tile_corner(tile, N_BLOCKS, BLOCK)
+            prologue(
+                slots, tile_pointers(operands, step, first + tile * TILE), scalars.rate, trace, schedule.scale,
+                d_scale, corner, _lanes(BLOCK, BLOCK), corner.row != corner.column, problem, CONFIG,
             )  # fmt: skip
 
         wait = 1
-        for index_of_stage in range(0, n_stages):
-            # The row is read before the wait, so that it is there after it; whether to wait, in the row before.
-            row, weight = slots + 6 * index_of_stage, weights + 4 * index_of_stage
-            left, right, into = tl.load(row), tl.load(row + 1), tl.load(row + 2)
-            term, next_wait, zero = tl.load(row + 3), tl.load(row + 4), tl.load(row + 5)
-            alpha, of_left = tl.load(weight), tl.load(weight + 1)
-            of_term, gamma = tl.load(weight + 2), tl.load(weight + 3)
+        for index in range(0, schedule.n_stages):
+            # Loaded before the wait, so that it is there after it; whether to wait is in the row before.
+            stage = load_stage(schedule, index)
             if wait != 0:
                 arrivals += GROUP
-                _arrive(counters, GROUP)
-                _wait(counters, arrivals, GROUP)
-            wait = next_wait
+                _arrive(counter, GROUP)
+                _wait(counter, arrivals, GROUP)
+            wait = stage.next_waits
+            zero = stage.zero
             for tile in range(rank + zero, N_TILES, GROUP):
-                first_row, first_column, _ = tile_corner(tile, SIDE // BLOCK, BLOCK)
-                stage(
-                    workspace, side, results + 2 * tile * BLOCK * BLOCK, left, right, into, term,
-                    index_of_stage == n_stages - 1, alpha, of_left, of_term, gamma, first_row, first_column,
-                    DERIVATIVE, SIDE, BLOCK, BLOCK_K, PLANES,
-                )  # fmt: skip
+                corner, result = tile_corner(tile, N_BLOCKS, BLOCK), results + 2 * tile * TILE
+                gemm(slots, result, stage, problem.side, corner, _lanes(BLOCK, BLOCK), CONFIG)
 
-        back = power_of_trace(trace, POWER)
-        rate, lam, norm, given = numbers(rates, lams, norms, image, beta, STEP, DERIVATIVE)
-        if not DERIVATIVE:
+        scalars = load_scalars(step, operands.norms, image, CONFIG)
+        if not CONFIG.DERIVATIVE:
             arrivals += GROUP
-            _arrive(counters, GROUP)
+            _arrive(counter, GROUP)
         else:
             tl.debug_barrier()
         for tile in range(rank + zero, N_TILES, GROUP):
-            first_row, first_column, on_diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
-            at = first + tile * (BLOCK * BLOCK)
-            along, square, d_rate, d_lam = leave(
-                results + 2 * tile * BLOCK * BLOCK, out + at, source + at, cotangent + at, sigma + at, alive_parts + at,
-                d_sigma + at, rate, lam, trace, alive, back, norm / (DIRECTION_NORM * derivative_scale), given,
-                first_row, first_column, tl.zeros((STRIP, BLOCK), tl.float32), tl.arange(0, STRIP),
-                tl.arange(0, BLOCK), D, shift, POWER, DERIVATIVE, STEP, MOMENTS, BLOCK, STRIP,
+            corner = tile_corner(tile, N_BLOCKS, BLOCK)
+            along, square, d_rate, d_lam = epilogue(
+                results + 2 * tile * TILE, tile_pointers(operands, step, first + tile * TILE), scalars, trace,
+                schedule.derivative_scale, corner, _lanes(STRIP, BLOCK), tl.zeros((STRIP, BLOCK), tl.float32),
+                problem, CONFIG,
             )  # fmt: skip
-            if DERIVATIVE:
-                twice = tl.where(on_diagonal, 1.0, 2.0)
+            if CONFIG.DERIVATIVE:
+                twice = tl.where(corner.on_diagonal, 1.0, 2.0)
                 tl.store(partials + tile, twice * along)
                 tl.store(partials + N_TILES + tile, twice * square)
-                if MOMENTS:
-                    spot = moments + (tl.full([], image, tl.int64) * N_TILES + tile) * 2
-                    tl.store(spot, twice * d_rate)
-                    tl.store(spot + 1, twice * d_lam)
+                if CONFIG.MOMENTS:
+                    moment = step.moments + (tl.full([], image, tl.int64) * N_TILES + tile) * 2
+                    tl.store(moment, twice * d_rate)
+                    tl.store(moment + 1, twice * d_lam)
 
-        if DERIVATIVE:
+        if CONFIG.DERIVATIVE:
             arrivals += GROUP
-            _arrive(counters, GROUP)
-            _wait(counters, arrivals, GROUP)
+            _arrive(counter, GROUP)
+            _wait(counter, arrivals, GROUP)
             every = tl.arange(0, triton.next_power_of_2(N_TILES))
             along = tl.sum(tl.load(partials + every, mask=every < N_TILES, other=0.0, cache_modifier=".cg"))
             square = tl.load(partials + N_TILES + every, mask=every < N_TILES, other=0.0, cache_modifier=".cg")
-            change = alive * along * back / trace
+            change = trace.has_variance * along * trace_factor(trace, CONFIG.POWER) / trace.value
             if rank == 0:
-                tl.store(next_norms + image, given * tl.sqrt(tl.sum(square)) + tl.abs(change) * tl.sqrt(D * 1.0))
+                norm = scalars.cotangent_norm * tl.sqrt(tl.sum(square)) + tl.abs(change) * tl.sqrt(problem.D * 1.0)
+                tl.store(operands.out_norms + image, norm)
             for tile in range(rank + zero, N_TILES, GROUP):
-                first_row, _, on_diagonal = tile_corner(tile, SIDE // BLOCK, BLOCK)
-                if on_diagonal:
-                    at = first + tile * (BLOCK * BLOCK)
-                    add_to_diagonal(out + at, change, D - first_row, BLOCK)
+                corner = tile_corner(tile, N_BLOCKS, BLOCK)
+                if corner.on_diagonal:
+                    line = tl.arange(0, BLOCK)
+                    diagonal = operands.out + first + tile * TILE + line * (BLOCK + 1)
+                    tl.store(diagonal, tl.load(diagonal) + change, mask=line < problem.D - corner.row)
+
+
+def _example_args(key: KernelKey, schedule: Schedule, side: int) -> tuple[Any, ...]:
+    """Arguments to compile with.
+
+    A kernel is compiled once and launched with other arguments, so it may assume only what holds for all of them:
+    per-image vectors and integers have no alignment here.
+    """
+    matrix, vector = torch.empty(8, device=key.device), torch.empty(8, device=key.device)[1:]
+    mask = torch.empty(16, dtype=torch.int8, device=key.device) if key.step else matrix
+    slots = torch.empty(side, side, dtype=torch.float16, device=key.device)
+    counters = torch.empty(8, dtype=torch.int32, device=key.device)[1:]
+    return (
+        Operands(matrix, matrix, vector, matrix, vector),
+        Step(matrix, vector, vector, mask, 1.0, matrix, vector),
+        Workspace(slots, matrix, matrix, counters),
+        schedule._replace(n_stages=3),
+        Problem(3, 3, 3, 3, 0.0),
+    )
+
+
+def _compile(kernel: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    compiled = kernel.warmup(*args, grid=(1,), **options)
+    compiled._init_handles()
+    return compiled
+
+
+@functools.lru_cache(maxsize=8)
+def has_hopper_kernel(device: torch.device) -> bool:
+    """Return whether the Hopper kernel runs on a device."""
+    return hopper is not None and not INTERPRETED and torch.cuda.get_device_properties(device).major == 9
+
+
+@functools.lru_cache(maxsize=256)
+def plan(key: KernelKey) -> Plan:
+    """Choose sizes and compile the kernel, on the first call with a key; fall back to the portable kernel."""
+    try:
+        return _plan(key)
+    except Exception as error:  # The compiler and its passes raise errors of many types.
+        if not key.for_hopper or isinstance(error, torch.OutOfMemoryError):
+            raise
+        warnings.warn(
+            f"isice: the kernel for Hopper GPUs does not compile with Triton {triton.__version__} (tested with 3.6 and "
+            f"3.9); the slower portable kernel is used: {error}",
+            stacklevel=2,
+        )
+        return _plan(key._replace(for_hopper=False))
+
+
+def uses_hopper_kernel(device: torch.device, precision: str) -> bool:
+    """Return whether the Hopper kernel is used on a device, by compiling it forward and backward, which takes seconds.
+
+    Raises an error if the portable kernel does not compile either.
+    """
+    if not has_hopper_kernel(device):
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        keys = [KernelKey(device, 128, 7, "inverse", precision, way, False, False, True) for way in (False, True)]
+        return all(plan(key).occupancy.interleave > 0 for key in keys)
+
+
+def _plan(key: KernelKey) -> Plan:
+    schedule, planes = build_schedule(key.n_iter, key.kind, key.D, key.device), PLANES[key.precision]
+    block, n_blocks, n_tiles = tiling(key.D)
+    side, shape = n_blocks * block, pipeline_shape(key.D, planes, key.derivative, key.for_hopper)
+    n_slots = SLOTS * (1 + key.derivative)
+    config = Config(
+        _POWER[key.kind], key.derivative, key.step, key.moments, side, block, shape.block_k, min(block, _STRIP), planes,
+        n_tiles, n_slots, 1 if INTERPRETED else n_tiles, shape.interleave, shape.depth,
+    )  # fmt: skip
+    options: dict[str, Any] = {"CONFIG": config, "num_warps": 4, "launch_cooperative_grid": not INTERPRETED}
+    kernel, descriptors = iterate, lambda slots: []
+    if key.for_hopper and hopper is not None:
+        kernel, descriptors = hopper.iterate, functools.partial(hopper.descriptors, config=config)
+        options["maxnreg"] = _HOPPER_REGISTERS
+    else:
+        options["num_stages"] = shape.depth
+    if INTERPRETED:
+        occupancy = Occupancy(group=1, n_groups=2, spare_blocks=0, interleave=shape.interleave)
+
+        def launch(blocks: int, *args: Any) -> None:
+            kernel[(blocks,)](*args, **options)
+
+    else:
+        args = _example_args(key, schedule, side)
+        args += tuple(descriptors(args[2].slots))
+        blocks = resident_blocks(_compile(kernel, args, options), key.device)
+        group = blocks_per_matrix(n_tiles, blocks)
+        options["CONFIG"] = config = config._replace(GROUP=group)
+        # Launch the compiled kernel directly: Triton's lookup by all arguments takes longer than the launch.
+        compiled = _compile(kernel, args, options)
+        blocks = min(blocks, resident_blocks(compiled, key.device))
+        spare = blocks % group if key.for_hopper else 0
+        occupancy = Occupancy(group, max(1, blocks // group), spare, shape.interleave)
+
+        def launch(blocks: int, *args: Any) -> None:
+            compiled[(blocks, 1, 1)](*args, config)
+
+    return Plan(schedule, launch, descriptors, (n_slots, planes, side, side), occupancy)
+
+
+class Scratch(NamedTuple):
+    """Division of a batch, and memory for the matrices in flight that consecutive launches may share."""
+
+    partition: Partition
+    slots: Tensor
+    partials: Tensor
+    results: Tensor
+    descriptors: list[Any]  # TMA descriptors of the slots
+
+
+def _allocate(chosen: Plan, out: Tensor) -> Scratch:
+    batch, n_tiles, block, _ = out.shape
+    division = partition(batch, n_tiles, chosen.occupancy)
+    in_flight = division.matrices_in_flight
+    slots = torch.empty((in_flight, *chosen.slots_shape), dtype=torch.float16, device=out.device)
+    partials, results = out.new_empty((in_flight, 2, n_tiles)), out.new_empty((in_flight, n_tiles, 2, block * block))
+    return Scratch(division, slots, partials, results, chosen.descriptors(slots))
+
+
+def run(
+    source: Tensor,
+    D: int,
+    n_iter: int,
+    kind: str,
+    precision: str,
+    *,
+    shift: float = 0.0,
+    cotangent: Tensor | None = None,
+    norms: Tensor | None = None,
+    step: Step | None = None,
+    out: Tensor | None = None,
+    counters: Tensor | None = None,
+    shared: dict[Occupancy, Scratch] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Launch the iteration, or with a cotangent its backward pass, for tiled matrices of D rows.
+
+    Args:
+        source: Symmetric matrices.
+        D: Their number of rows.
+        n_iter: Newton–Schulz steps, at most :data:`schedule.MAX_STEPS`.
+        kind: ``"inverse"``, ``"sqrt"`` or ``"inverse_sqrt"``; an inverse root takes two steps or more.
+        precision: A key of :data:`schedule.PLANES`.
+        shift: Added to the diagonal first.
+        cotangent: Of the result, or with ``step`` of the next S; symmetric.
+        norms: Its norm for each matrix (B,), or an upper bound.
+        step: A step of iSICE with the inverse of ``source`` as ∇₁.
+        out: Where to put the result.
+        counters: As many zeros (int32) as there are matrices; the launch changes them.
+        shared: Scratch memory of earlier calls with the same sizes and direction; missing entries are added.
+
+    Returns:
+        The result, the next S, or the cotangent of ``source``, tiled; and a bound on the norms of the latter (B,).
+    """
+    batch, derivative, device = len(source), cotangent is not None, source.device
+    out = source.new_empty(tiled_shape(batch, D)) if out is None else out
+    moments = derivative and step is not None and step.moments is not None
+    for_hopper = D > 64 and has_hopper_kernel(device)
+    chosen = plan(KernelKey(device, D, n_iter, kind, precision, derivative, step is not None, moments, for_hopper))
+    out_norms = source.new_empty(batch)
+    if not batch:
+        return out, out_norms
+    if cotangent is None:
+        cotangent = norms = source
+    elif norms is None:
+        norms = norms_of(cotangent)
+    # Kernels never read arguments that a launch does not need; any tensor stands for them.
+    step = Step(*(source,) * 4) if step is None else step
+    d_sigma, step_moments = (source if value is None else value for value in (step.d_sigma, step.moments))
+    shared = {} if shared is None else shared
+    if chosen.occupancy not in shared:
+        shared[chosen.occupancy] = _allocate(chosen, out)
+    (n_blocks, remainder, in_flight), slots, partials, results, descriptors = shared[chosen.occupancy]
+    if counters is None:
+        counters = torch.zeros(in_flight, dtype=torch.int32, device=device)
+    chosen.launch(
+        n_blocks,
+        Operands(source, cotangent, norms, out, out_norms),
+        step._replace(d_sigma=d_sigma, moments=step_moments),
+        Workspace(slots, partials, results, counters),
+        chosen.schedule,
+        Problem(batch - remainder, remainder, D, chosen.slots_shape[-1], shift),
+        *descriptors,
+    )
+    return out, out_norms

@@ -1,18 +1,18 @@
-"""The Newton–Schulz iteration as a table: which slots each stage multiplies, with which weights and scales.
+"""Schedule of the Newton–Schulz iteration: which slots each stage multiplies, with which weights and scales.
 
 With P = ½(3I − T) a step is T ← TP²; the results are the products of all P² (inverse), of all P (inverse root), and T
 times the latter (root). Two steps together take five products instead of six. Their P are, with U = T(T − 4.5I) +
 3.375I, together Z = (U² − 8.625T + 24.609375I)/16, a polynomial of degree four by two products; then T ← TZ².
 
-U, Z, Z² and P² are mostly a multiple of the identity with little around it. Tensor cores cut off what is small
-against a sum, and that multiple would cost the rest its accuracy. So their slots hold X′ = X − xI, where x is what the
-iteration makes of the mean τ of the eigenvalues of T; those of T, and of the result from its second factor on, hold
-all. A product is then LC = L′C′ + cL′ + lC′ + lcI, and a stage computes ``out ← αLC + βL + δK + γI`` of what slots
-hold, with K in a third one. Its derivative follows from the same row.
+U, Z, Z² and P² are close to a multiple of the identity. Tensor cores truncate addends that are small against the
+accumulator, so that multiple would cost the rest its accuracy. Their slots therefore hold X′ = X − xI, where x is the
+value of the same polynomial at the mean eigenvalue τ of T. The slots of T, and of the result from its second factor on,
+hold the whole matrix. A product is LC = L′C′ + cL′ + lC′ + lcI. A stage computes ``out ← αLC + βL + δK + γI`` of what
+the slots hold, with K in a third slot; its derivative follows from the same row.
 
-Slots of 16 bits hold a matrix times a power of two that keeps it in range. Half of a product is computed and mirrored,
-which is right because all matrices are polynomials of T and commute. A Z of fewer bits would commute with T to that
-many only: cheaper products on the way to it cost the result its accuracy.
+Slots hold a matrix in float16, times a power of two that keeps it in range. All matrices are polynomials of T, so they
+commute and products are symmetric: half of a product is computed and mirrored. A Z of fewer bits would commute with T
+only to that accuracy, so cheaper products for Z would make the result less accurate.
 """
 
 import functools
@@ -23,12 +23,12 @@ import torch
 from torch import Tensor
 
 T, R, Q = 0, 2, 4  # T and R take turns in two slots each; Q is U, then Z²
-SLOTS = 5  # the derivatives follow, as many
-# float16 has 5 exponent bits: entries stay 64 times below its largest number, so that a matrix that is not positive
-# semi-definite still fits. After more steps than these too few bits are left for derivatives that did not grow.
-_LARGEST, MOST_STEPS = 2.0**10, 12
-_GROWTH = {"inverse": 2.25, "inverse_sqrt": 1.5, "sqrt": 1.0}  # of the result, at most, in a step
-PLANES_OF = {"accurate": 2, "fast": 1}  # of 16 bits, by precision: 22 or 11 bits of a number
+SLOTS = 5  # the slots of the derivatives follow, as many
+# float16 has 5 exponent bits. Entries stay 64 times below its largest number, so that a matrix that is not positive
+# semi-definite still fits. After more steps, derivatives that did not grow would have too few bits.
+_MAX_ENTRY, MAX_STEPS = 2.0**10, 12
+_GROWTH = {"inverse": 2.25, "inverse_sqrt": 1.5, "sqrt": 1.0}  # largest growth of the result in a step
+PLANES = {"accurate": 2, "fast": 1}  # float16 planes of a number by precision: 22 or 11 significant bits
 
 
 class Stage(NamedTuple):
@@ -40,38 +40,21 @@ class Stage(NamedTuple):
     alpha: float = 1.0
     c: float = 0.0
     gamma: float = 0.0
-    bound: float = 1.0  # on the entries of what its slot holds
-    wait: bool = True  # whether it needs what the stage before it stored
+    bound: float = 1.0  # on the entries of the slot
+    wait: bool = True  # whether it reads what the stage before it stored
     delta: float = 0.0
     term: int = -1  # the slot of K
-    whole: bool = False  # whether its slot holds all of it
+    whole: bool = False  # whether the slot holds X instead of X − xI
 
 
-class Program(NamedTuple):
-    """The table of all stages; the result of the last one leaves the workspace."""
+class Schedule(NamedTuple):
+    """All stages as tables; the result of the last one leaves the workspace."""
 
-    slots: Tensor  # (stages, 6) int32: left, right, out; the slot of K or -1; whether the next stage waits; zero
+    stages: Tensor  # (stages, 6) int32: left, right, out; the slot of K or -1; whether the next stage waits; zero
     weights: Tensor  # (stages, 4) float32: α, β, δ, γ
+    n_stages: int
     scale: float  # of the first T
     derivative_scale: float  # of every derivative, relative to its matrix
-
-
-def block_of(D: int) -> int:
-    """The side of a tile; small tiles leave out more of the mirrored half."""
-    return 64 if D > 32 else 32 if D > 16 else 16
-
-
-def tiling(D: int, block: int | None = None) -> tuple[int, int, int]:
-    """The side of a tile, how many lie side by side, and how many on and above the diagonal."""
-    block = block or block_of(D)
-    n_blocks = -(-D // block)
-    return block, n_blocks, n_blocks * (n_blocks + 1) // 2
-
-
-def tiled_shape(batch: int, D: int) -> tuple[int, int, int, int]:
-    """The shape of a batch of tiled matrices."""
-    block, _, n_tiles = tiling(D)
-    return batch, n_tiles, block, block
 
 
 def _two_steps(i: int, kind: str, result: int | None, steps_left: int) -> list[Stage]:
@@ -106,7 +89,7 @@ def _one_step(i: int, kind: str, result: int | None) -> list[Stage]:
 
 
 def stages(n_iter: int, kind: str) -> list[Stage]:
-    """The stages in exact arithmetic; an odd number of steps ends with a single one."""
+    """Return the stages in exact arithmetic; an odd number of steps ends with a single one."""
     found: list[Stage] = []
     result = T if kind == "sqrt" else None
     for i in range(n_iter // 2):
@@ -118,14 +101,15 @@ def stages(n_iter: int, kind: str) -> list[Stage]:
 
 
 def _scale_of(bound: float) -> float:
-    return 2.0 ** math.floor(math.log2(_LARGEST / bound))
+    return 2.0 ** math.floor(math.log2(_MAX_ENTRY / bound))
 
 
 def _rows(plan: list[Stage], tau: float) -> list[tuple[list[int], list[float]]]:
-    """Slots and weights of each stage, for what slots hold: a matrix less its number, times its scale.
+    """Slots and weights of each stage in terms of what slots hold: X − xI times a scale.
 
-    The result of the last stage is whole, and has scale one.
+    The result of the last stage is whole and has scale one.
     """
+    # For each slot: the polynomial at τ, the multiple x of I that is left out, and the scale.
     path, numbers, scales = {T: tau, -1: 0.0}, {T: 0.0, -1: 0.0}, {T: _scale_of(1), -1: 1.0}
     found = []
     for stage, following in zip(plan, plan[1:] + plan[:1], strict=True):
@@ -153,11 +137,13 @@ def _rows(plan: list[Stage], tau: float) -> list[tuple[list[int], list[float]]]:
 
 
 @functools.lru_cache(maxsize=256)
-def program(n_iter: int, kind: str, D: int, device: torch.device) -> Program:
-    """The table for matrices of D rows, on the device, with the scales of float16."""
+def build_schedule(n_iter: int, kind: str, D: int, device: torch.device) -> Schedule:
+    """Build the tables for matrices of D rows, on the device, with the scales of float16."""
     slots, weights = zip(*_rows(stages(n_iter, kind), 1 / D), strict=True)
-    return Program(
+    return Schedule(
         torch.tensor(slots, dtype=torch.int32, device=device),
         torch.tensor(weights, dtype=torch.float32, device=device),
-        _scale_of(1), 2.0 ** -math.ceil((n_iter - 1) * math.log2(2.25)),
-    )  # fmt: skip
+        len(slots),
+        _scale_of(1),
+        2.0 ** -math.ceil((n_iter - 1) * math.log2(2.25)),
+    )
