@@ -83,17 +83,17 @@ def test_doctor():
 
 @pytest.mark.parametrize(("has_one", "which"), [(True, "those for Hopper GPUs above 64"), (False, "every GPU")])
 def test_doctor_tells_which_kernels_are_used(monkeypatch, has_one, which):
-    launch = pytest.importorskip("isice.kernels.launch")
+    kernel = pytest.importorskip("isice.kernels.newton_schulz")
     monkeypatch.setattr(_dispatch, "kernels_missing", lambda: "")
-    monkeypatch.setattr(launch, "uses_hopper_kernel", lambda device, precision: has_one)
+    monkeypatch.setattr(kernel, "uses_hopper_kernel", lambda device, precision: has_one)
     assert which in cli.doctor._kernels()
     assert "up to 12 Newton-Schulz steps" in cli.doctor._kernels()
 
 
 def test_doctor_tells_of_kernels_that_do_not_compile(monkeypatch):
-    launch = pytest.importorskip("isice.kernels.launch")
+    kernel = pytest.importorskip("isice.kernels.newton_schulz")
     monkeypatch.setattr(_dispatch, "kernels_missing", lambda: "")
-    monkeypatch.setattr(launch, "uses_hopper_kernel", mock.Mock(side_effect=RuntimeError("no gcc")))
+    monkeypatch.setattr(kernel, "uses_hopper_kernel", mock.Mock(side_effect=RuntimeError("no gcc")))
     assert "do not compile (RuntimeError: no gcc)" in cli.doctor._kernels()
 
 

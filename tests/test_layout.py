@@ -87,7 +87,7 @@ def test_imports_go_one_way(path):
 
 def test_ops_has_four_private_modules():
     private = {path.stem for path in (PACKAGE / "ops").iterdir() if path.name.startswith("_") and path.suffix == ".py"}
-    assert private == {"__init__", "_autograd", "_dispatch", "_fused", "_linalg", "_numerics"}
+    assert private == {"__init__", "_autograd", "_dispatch", "_linalg", "_numerics"}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -1,13 +1,17 @@
 """The covariance kernels against PyTorch in float64: on a GPU, or by Triton's interpreter where there is none."""
 
+import functools
+
 import pytest
 import torch
 
 pytest.importorskip("triton")
 
 import isice.functional as F
-from isice.kernels import covariance
-from isice.ops import _dispatch, _fused
+from isice.kernels import covariance as kernels
+from isice.kernels.covariance import Units, covariance, covariance_vjp
+from isice.ops import _dispatch
+from isice.ops._autograd import FusedCovariance
 from isice.ops.covariance import covariance_reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -40,8 +44,8 @@ def relative_error(found, expected):
 
 
 def run(x, grad, precision="accurate"):
-    cov, rows = covariance.value(x, precision)
-    return cov, covariance.vjp(x, rows, grad, precision), rows[:, 0]
+    cov, channels = covariance(x, precision)
+    return cov, covariance_vjp(x, channels, grad, precision), channels[:, 0]
 
 
 def cotangent(x):
@@ -159,17 +163,11 @@ def test_any_strides(name, x):
         assert d_x.stride() == x.stride() == (360, 1, 18)
 
 
-def test_strides_beyond_two_to_the_31():
-    numbers, layout = covariance._layout(torch.empty(2, 1024, 3, device="meta").as_strided((2, 1024, 3), (3, 2**22, 1)))
-    assert layout == {"C_UNIT": 16, "S_UNIT": 1, "N_UNIT": 1, "WIDE": True}
-    assert numbers == [1024, 3, 3, 2**18, 1]
-
-
 def test_wide_offsets(monkeypatch):
     x = features(2, 20, 6)
-    grad, narrow = cotangent(x), covariance._layout
+    grad = cotangent(x)
     expected = run(x, grad)
-    monkeypatch.setattr(covariance, "_layout", lambda *t: (narrow(*t)[0], narrow(*t)[1] | {"WIDE": True}))
+    monkeypatch.setattr(kernels, "Units", lambda *units: Units(*units[:-1], WIDE=True))
     for found, same in zip(run(x, grad), expected, strict=True):
         assert torch.equal(found, same)
 
@@ -183,17 +181,17 @@ def test_an_empty_batch():
 def test_the_fake_operations_have_the_right_shapes(dtype):
     x = features(2, 12, 3, 3, dtype=dtype).to(memory_format=torch.channels_last).flatten(2)
     grad = cotangent(x)
-    torch.library.opcheck(_fused._covariance, (x, "accurate"), test_utils=("test_schema", "test_faketensor"))
-    _, mean = _fused._covariance(x, "accurate")
-    arguments = x, mean, grad, "accurate"
-    torch.library.opcheck(_fused._covariance_vjp, arguments, test_utils=("test_schema", "test_faketensor"))
+    check = functools.partial(torch.library.opcheck, test_utils=("test_schema", "test_faketensor"))
+    check(torch.ops.isice.covariance.default, (x, "accurate"))
+    _, channels = torch.ops.isice.covariance(x, "accurate")
+    check(torch.ops.isice.covariance_vjp.default, (x, channels, grad, "accurate"))
 
 
 def test_autograd_through_the_kernels():
     x = features(2, 9, 14).requires_grad_()
     grad = cotangent(x).requires_grad_()
     along = noise(2, 9, 14, seed=2).float().to(DEVICE)
-    (first,) = torch.autograd.grad(_fused.FusedCovariance.apply(x), x, grad, create_graph=True)
+    (first,) = torch.autograd.grad(FusedCovariance.apply(x), x, grad, create_graph=True)
     second = torch.autograd.grad(first, (x, grad), along)
     exact_x, exact_grad = (t.detach().double().cpu().requires_grad_() for t in (x, grad))
     (d_x,) = torch.autograd.grad(covariance_reference(exact_x), exact_x, exact_grad, create_graph=True)
@@ -205,7 +203,7 @@ def test_autograd_through_the_kernels():
 
 def test_compiled_without_a_break():
     torch.compiler.reset()
-    compiled = torch.compile(_fused.FusedCovariance.apply, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(FusedCovariance.apply, fullgraph=True, backend="aot_eager")
     x = features(2, 9, 3, 4).to(memory_format=torch.channels_last).flatten(2).requires_grad_()
     grad = cotangent(x)
     expected, d_expected = reference(x, grad)
@@ -213,47 +211,6 @@ def test_compiled_without_a_break():
     (d_x,) = torch.autograd.grad(cov, x, grad)
     assert relative_error(cov.detach(), expected) < TOLERANCE
     assert relative_error(d_x, d_expected) < TOLERANCE
-
-
-SCRIPT = """
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-
-from isice.kernels import covariance
-
-
-def check(kernel, dtype, num_warps, num_stages, **constants):
-    names = kernel.arg_names
-    types = dict.fromkeys(("cov", "rows_of", "grad", "backs"), "*fp32") | {"x": dtype, "d_x": dtype, "planes": "*fp16"}
-    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in names}
-    values = {(names.index(name),): value for name, value in constants.items()}
-    aligned = [name for name in names if signature[name].startswith("*") or name in ("C", "stride_b", "out_b")]
-    attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
-    source = ASTSource(fn=kernel, signature=signature, constexprs=values, attrs=attributes)
-    options = {"num_warps": num_warps, "num_stages": num_stages}
-    result = triton.compile(source, target=GPUTarget("cuda", CAPABILITY, 32), options=options)
-    assert len(result.asm["cubin"]) > 0
-    assert result.metadata.shared <= 99 * 1024, result.metadata.shared  # a block's on the GPUs with the least
-
-
-LAST = {"c_units": 1, "C_UNIT": 1, "S_UNIT": 16}
-FIRST = {"s_units": 1, "C_UNIT": 4, "S_UNIT": 1}
-ONE = {"n_units": 1, "c_units": 1, "s_units": 1, "C_UNIT": 1, "S_UNIT": 1}  # position, as of a map of 1×1
-for dtype, planes, strides, block in (
-    ("*bf16", 2, LAST, 64), ("*fp32", 2, FIRST, 128), ("*fp16", 1, ONE, 16),
-):
-    layout = strides | {"N_UNIT": 1 if strides is ONE else 4, "WIDE": block == 16, "PLANES": planes}
-    check(covariance._split_cotangent, dtype, 4, 3, PLANES=planes, SIDE=256, BLOCK=min(64, block))
-    check(covariance._value, dtype, N_TILES=10, N_BLOCKS=4, **layout, **covariance.value_options(block))
-    out = {"out_c": 1, "out_n": 1} if strides is ONE else {"out_c" if strides is LAST else "out_n": 1}
-    check(covariance._vjp, dtype, SIDE=4 * block, **layout, **out, **covariance.vjp_options(block, 196))
-"""
-
-
-@pytest.mark.parametrize("capability", [80, 90])
-def test_the_kernels_compile(capability, compile_script):
-    compile_script(SCRIPT, capability)
 
 
 class TestOnGPU:
@@ -307,7 +264,6 @@ class TestOnGPU:
 
     def test_pytorch_where_the_kernels_are_missing(self, monkeypatch):
         monkeypatch.setattr(_dispatch, "kernels_missing", lambda: "not today")
-        monkeypatch.setattr(_fused, "_covariance", None)
         x = features(2, 16, 20)
         assert relative_error(F.covariance(x), covariance_reference(x.double().cpu())) < TOLERANCE
 

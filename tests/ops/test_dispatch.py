@@ -43,3 +43,9 @@ def test_kernels_apply_within_their_limits(monkeypatch):
         assert not use_kernels("test", "auto", matrix, n_steps)
         with pytest.raises(RuntimeError, match=f"expected to run on Triton kernels, but {reason}"):
             use_kernels("test", "triton", matrix, n_steps)
+
+
+def test_the_printed_first_gradient_is_computed_by_pytorch(monkeypatch):
+    monkeypatch.setattr(_dispatch, "kernels_missing", lambda: "")
+    with pytest.raises(RuntimeError, match="but first_gradient='printed' is computed by PyTorch"):
+        F.isice(torch.eye(16), first_gradient="printed", backend="triton")

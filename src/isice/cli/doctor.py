@@ -43,19 +43,19 @@ def _extra(name: str, packages: tuple[str, ...]) -> str:
 
 
 def _kernels() -> str:
-    from ..ops._dispatch import LARGEST, MOST_STEPS, kernel_precision, kernels_missing
+    from ..ops._dispatch import MAX_SIZE, MAX_STEPS, kernel_precision, kernels_missing
 
     reason = kernels_missing()
     if reason:
         return f"not used, {reason}: the torch backend computes"
     import torch
 
-    from ..kernels.launch import uses_hopper_kernel
+    from ..kernels.newton_schulz import uses_hopper_kernel
 
     try:
         has_own = uses_hopper_kernel(torch.device("cuda"), kernel_precision())
     except Exception as error:  # of the compiler and its passes, each with errors of their own
         return f"would be used, but do not compile ({type(error).__name__}: {error}): does Triton find a C compiler?"
     which = "those for Hopper GPUs above 64 channels" if has_own else "those for every GPU"
-    limits = f"8 to {LARGEST} channels and up to {MOST_STEPS} Newton-Schulz steps"
+    limits = f"8 to {MAX_SIZE} channels and up to {MAX_STEPS} Newton-Schulz steps"
     return f"used for float32 matrices, {limits}, {which}, precision {kernel_precision()}; else torch computes"

@@ -153,9 +153,9 @@ def _covariance(x, cov, channels, shape, strides, UNITS: tl.constexpr, TILES: tl
     cov += image * C * C
     _store(cov, value, rows, columns, C)
     if corner.on_diagonal:
-        channels += image * (2 * C) + rows
-        tl.store(channels, row_mean, mask=rows < C)
-        tl.store(channels + C, bound, mask=rows < C)
+        of_rows = channels + image * (2 * C) + rows
+        tl.store(of_rows, row_mean, mask=rows < C)
+        tl.store(of_rows + C, bound, mask=rows < C)
     else:
         _store(cov, tl.trans(value), columns, rows, C)
 

@@ -1,6 +1,6 @@
-"""Which implementation computes: plain PyTorch everywhere, or Triton kernels on a GPU.
+"""Choice between PyTorch and the Triton kernels.
 
-``backend=None`` or ``"auto"`` takes the kernels where they apply; a backend asked for by name is used or is an error.
+``backend=None`` or ``"auto"`` uses the kernels where they apply; a backend given by name is used or raises an error.
 """
 
 import importlib.util
@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from .._checks import check_choice
-from ..kernels.program import MOST_STEPS
+from ..kernels.schedule import MAX_STEPS
 
 Backend = Literal["auto", "torch", "triton"]
-LARGEST = 1024
+MAX_SIZE = 1024  # rows of a matrix
 
 
 @torch.compiler.assume_constant_result
 def kernels_missing() -> str:
-    """Why no kernel can run on this machine; an empty string where they can."""
+    """Return why no kernel can run on this machine, or an empty string where kernels can run."""
     if not torch.cuda.is_available():
         return "there is no CUDA device"
     if importlib.util.find_spec("triton") is None:
@@ -33,24 +33,24 @@ def _does_not_apply(matrix: Tensor, n_steps: int) -> str:
         return f"the tensor is on {matrix.device.type}"
     if matrix.dtype != torch.float32:
         return f"the dtype is {matrix.dtype}, kernels compute in float32"
-    if not 8 <= matrix.shape[-1] <= LARGEST:
-        return f"D = {matrix.shape[-1]}, kernels take 8 to {LARGEST}"
-    if n_steps > MOST_STEPS:
-        return f"{n_steps} Newton-Schulz steps are asked for, kernels take at most {MOST_STEPS}"
+    if not 8 <= matrix.shape[-1] <= MAX_SIZE:
+        return f"D = {matrix.shape[-1]}, kernels take 8 to {MAX_SIZE}"
+    if n_steps > MAX_STEPS:
+        return f"{n_steps} Newton-Schulz steps are asked for, kernels take at most {MAX_STEPS}"
     return kernels_missing()
 
 
-def use_kernels(who: str, backend: Backend | None, matrix: Tensor, n_steps: int, not_needed: str = "") -> bool:
-    """Whether the Triton kernels compute this call: so many Newton–Schulz steps on matrices (..., D, D).
+def use_kernels(who: str, backend: Backend | None, matrix: Tensor, n_steps: int, torch_only: str = "") -> bool:
+    """Return whether the Triton kernels compute ``n_steps`` Newton–Schulz steps on matrices (..., D, D).
 
-    ``not_needed`` is a reason why not.
+    ``torch_only`` is a reason of the caller why only PyTorch computes this call.
     """
     if backend in (None, "auto"):
-        return not not_needed and not _does_not_apply(matrix, n_steps)
+        return not torch_only and not _does_not_apply(matrix, n_steps)
     check_choice(who, "backend", backend, ("auto", "torch", "triton"))
     if backend == "torch":
         return False
-    reason = not_needed or _does_not_apply(matrix, n_steps)
+    reason = torch_only or _does_not_apply(matrix, n_steps)
     if reason:
         raise RuntimeError(f"{who}: expected to run on Triton kernels, but {reason}; use backend='auto' or 'torch'.")
     return True
@@ -58,5 +58,5 @@ def use_kernels(who: str, backend: Backend | None, matrix: Tensor, n_steps: int,
 
 @torch.compiler.assume_constant_result
 def kernel_precision() -> str:
-    """How kernels multiply: in 11 bits under PyTorch's precision "medium" for its own products, else in split ones."""
+    """Return the precision of kernels: one fp16 matmul under "medium", otherwise three (split fp16)."""
     return "fast" if torch.get_float32_matmul_precision() == "medium" else "accurate"

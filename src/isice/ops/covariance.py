@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .._checks import check_floating, is_half
 from . import _dispatch
-from ._fused import FusedCovariance
+from ._autograd import FusedCovariance
 from ._numerics import full_precision, matmul_no_tf32
 
 
@@ -60,7 +60,7 @@ def _kernels_apply(x: Tensor) -> bool:
     """Return whether the kernels compute the covariance of (..., C, N); they read 16-bit features without a copy."""
     if x.device.type != "cuda" or not (x.dtype == torch.float32 or is_half(x.dtype)):
         return False
-    return 8 <= x.shape[-2] <= _dispatch.LARGEST and not _dispatch.kernels_missing()
+    return 8 <= x.shape[-2] <= _dispatch.MAX_SIZE and not _dispatch.kernels_missing()
 
 
 def covariance(x: Tensor) -> Tensor:

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from .._checks import check_choice, check_int, check_number, check_symmetric
-from ._autograd import first_derivative_only
+from ._autograd import FusedISICE, first_derivative_only
 from ._dispatch import Backend, use_kernels
-from ._fused import FusedISICE
 from ._linalg import (
     add_diagonal_,
     inner,
@@ -303,8 +302,9 @@ def isice(
     check_number("isice", "ridge", ridge)
     cov = shrink(cov, ridge) if ridge else cov
     matrices = cov.reshape(-1, *cov.shape[-2:])
-    if use_kernels("isice", backend, cov, n_inverse_iter):
-        settings = (decay(n_iter), n_inverse_iter, OUTPUT_POWER[normalize], first_gradient == "printed", alpha)
+    torch_only = "first_gradient='printed' is computed by PyTorch" if first_gradient == "printed" else ""
+    if use_kernels("isice", backend, cov, n_inverse_iter, torch_only):
+        settings = (decay(n_iter), n_inverse_iter, OUTPUT_POWER[normalize], alpha)
         vector = FusedISICE.apply(matrices, lam.flatten(), eta.flatten(), settings)
         vector = vector.reshape(*cov.shape[:-2], vector.shape[-1])
         return vector if vectorized else unvectorize(vector)

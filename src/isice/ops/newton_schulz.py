@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from .._checks import check_int, check_symmetric
+from ._autograd import FusedNewtonSchulz
 from ._dispatch import Backend, use_kernels
-from ._fused import FusedNewtonSchulz
 from ._linalg import add_diagonal_, normalize_trace, plus_transpose, symmetric
 from ._numerics import full_precision
 from .vectorize import unvectorize, vectorize

@@ -1,17 +1,16 @@
-"""The kernels against PyTorch in float64: on a GPU, or by Triton's interpreter where there is none."""
+"""The Newton–Schulz and iSICE kernels against float64: on a GPU, or by Triton's interpreter where there is none."""
 
 import functools
-from unittest import mock
 
 import pytest
 import torch
 
 pytest.importorskip("triton")
 
-from isice.kernels import ends, isice, launch
-from isice.kernels.ends import from_tiles, to_tiles
-from isice.kernels.program import MOST_STEPS, T, program, stages, tiled_shape
-from isice.ops import _fused
+from isice.kernels import newton_schulz
+from isice.kernels.isice import Settings, isice, isice_vjp
+from isice.kernels.layout import from_tiles, to_tiles
+from isice.kernels.schedule import MAX_STEPS
 from isice.ops.isice import decay, isice_reference
 from isice.ops.newton_schulz import newton_schulz_reference
 from isice.ops.vectorize import vectorize
@@ -53,20 +52,8 @@ def reference(cov, grad, n_iter, kind, vectorized):
 def run(cov, n_iter, kind, precision, cotangent=None, vectorized=False):
     size = cov.shape[-1]
     direction = None if cotangent is None else to_tiles(cotangent, size, cotangent=True)
-    result, _ = launch.run(to_tiles(cov, size), size, n_iter, kind, precision, cotangent=direction)
+    result, _ = newton_schulz.run(to_tiles(cov, size), size, n_iter, kind, precision, cotangent=direction)
     return from_tiles(result, size, vectorized)
-
-
-@pytest.mark.parametrize("size", [5, 16, 30, 64, 70, 130])
-def test_tiles_and_back(size):
-    matrix = on_device(covariances(2, size, 2 * size))[0]
-    tiles = to_tiles(matrix, size)
-    assert tiles.shape == tiled_shape(2, size)
-    assert torch.equal(from_tiles(tiles, size), matrix)
-    assert torch.equal(from_tiles(tiles, size, vector=True), vectorize(matrix))
-    assert torch.equal(to_tiles(vectorize(matrix), size), tiles)
-    grad = on_device(noise(2, size, size))[0]
-    torch.testing.assert_close(from_tiles(to_tiles(grad, size, cotangent=True), size), 0.5 * (grad + grad.mT))
 
 
 @pytest.mark.parametrize("precision", TOLERANCE)
@@ -88,7 +75,7 @@ def test_newton_schulz(kind, size, precision):
 @pytest.fixture
 def portable(monkeypatch):
     """The kernel that every GPU has, also where there is a faster one."""
-    monkeypatch.setattr(launch, "has_hopper_kernel", lambda device: False)
+    monkeypatch.setattr(newton_schulz, "has_hopper_kernel", lambda device: False)
 
 
 def errors(kind, size, precision, by_torch):
@@ -154,7 +141,7 @@ def test_more_matrices_than_are_in_work_at_once(size, batch, precision):
 @pytest.mark.parametrize("size", [20] if DEVICE == "cpu" else [20, 100])
 @pytest.mark.parametrize("samples", [60, 300])
 @pytest.mark.parametrize(
-    ("kind", "n_iter"), [("inverse", 1), ("sqrt", 1), ("inverse_sqrt", 2), *((kind, MOST_STEPS) for kind in KINDS)]
+    ("kind", "n_iter"), [("inverse", 1), ("sqrt", 1), ("inverse_sqrt", 2), *((kind, MAX_STEPS) for kind in KINDS)]
 )
 def test_vectors_few_steps_and_many(kind, n_iter, size, samples):
     cov = covariances(3, size, samples)
@@ -177,20 +164,13 @@ def test_every_entry_is_written(monkeypatch):
     tiles, direction = to_tiles(cov, 21), to_tiles(grad, 21, cotangent=True)
     for cotangent in (None, direction):
         out = torch.full_like(tiles, float("nan"))
-        result, norms = launch.run(tiles, 21, 2, "inverse", "accurate", cotangent=cotangent, out=out)
+        result, norms = newton_schulz.run(tiles, 21, 2, "inverse", "accurate", cotangent=cotangent, out=out)
         assert result.isfinite().all()
         assert not result[..., 21:].any()  # beyond the matrix
         assert not result[..., 21:, :].any()
     exact = from_tiles(result, 21).flatten(1).norm(dim=1)
     assert (norms >= exact).all()
     assert (norms < 4 * exact).all()
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
-def test_norms_of_tiles(scale):
-    tiles = on_device(scale * noise(3, 2, 70, 70))[0]  # more than is read at once
-    torch.testing.assert_close(ends.norms_of(tiles).double(), tiles.double().flatten(1).norm(dim=1), rtol=1e-6, atol=0)
-    assert ends.norms_of(tiles[:0]).shape == (0,)
 
 
 @pytest.mark.parametrize("scale", [1e-33, 1e-22, 1e-15, 1e15, 1e30])
@@ -205,31 +185,11 @@ def test_cotangents_of_any_size(scale):
 @pytest.mark.parametrize("scale", [1e-32, 1e-22, 1e15, 1e25])
 def test_cotangents_of_any_size_in_isice(scale, eta):
     cov, grad = on_device(covariances(2, 16, 60), noise(2, 136))
-    per_image, settings = torch.ones(2, device=DEVICE), isice.Settings(decay(4), 5, 0.5, False, 1e-9, "accurate")
-    kept = isice.value(cov, 0.01 * per_image, eta * per_image, settings)
-    cotangents = [isice.vjp(s * grad, 16, kept, 0.01 * per_image, eta * per_image, settings) for s in (1.0, scale)]
+    per_image, settings = torch.ones(2, device=DEVICE), Settings(decay(4), 5, 0.5, 1e-9, "accurate")
+    saved = isice(cov, 0.01 * per_image, eta * per_image, settings)
+    cotangents = [isice_vjp(s * grad, 16, saved, 0.01 * per_image, eta * per_image, settings) for s in (1.0, scale)]
     for found, expected in zip(cotangents[1], cotangents[0], strict=True):
         torch.testing.assert_close(found / scale, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
-
-
-@pytest.mark.parametrize("vector", [False, True])
-def test_a_batch_may_be_larger_than_the_second_axis_of_a_grid(vector, monkeypatch):
-    grids = []
-    names = "_to_tiles", "_from_tiles", "_normalize", "_divide", "_norms", "_products", "_spread", "_weigh", "_gather"
-    for name in names:
-        kernel = mock.MagicMock()
-        kernel.__getitem__.side_effect = lambda grid: grids.append(grid) or (lambda *args, **options: None)
-        monkeypatch.setattr(ends, name, kernel)
-    matrices = torch.empty((70000, 8, 8), device="meta")
-    vectors = torch.empty((70000, 36), device="meta")
-    tiles = ends.to_tiles(vectors if vector else matrices, 8)
-    ends.from_tiles(tiles, 8, vector)
-    sigma, scales = ends.normalize(matrices)
-    _, totals = ends.divide(tiles, 0.5, 8)
-    ends.norms_of(tiles)
-    ends.spread(vectors, vectors, totals, 0.5, 8)
-    ends.gather(tiles, tiles, sigma, scales, 8)
-    assert grids == [(70000,)] * len(names)
 
 
 def test_a_cotangent_of_zeros_and_a_matrix_of_zeros():
@@ -244,69 +204,23 @@ def test_a_cotangent_of_zeros_and_a_matrix_of_zeros():
 def test_the_fake_operations_have_the_right_shapes(learned):
     check = functools.partial(torch.library.opcheck, test_utils=("test_schema", "test_faketensor"))
     cov, grad, vector = on_device(covariances(2, 16, 60), noise(2, 16, 16), noise(2, 136))
-    settings, lam = (decay(3), 2, 0.5, False, 1e-9, "accurate"), torch.full((2,), 0.01, device=DEVICE)
-    check(_fused._newton_schulz, (cov.mT, 2, "sqrt", "accurate", learned))
-    check(_fused._newton_schulz_vjp, (cov.mT, vector if learned else grad.mT, 2, "sqrt", "accurate", learned))
-    check(_fused._isice, (cov.mT, lam, lam + 1, *settings))
-    kept = list(_fused._isice(cov, lam, lam + 1, *settings))
-    check(_fused._isice_vjp, (vector, 16, kept, lam, lam + 1, learned, *settings))
+    settings, lam = (decay(3), 2, 0.5, 1e-9, "accurate"), torch.full((2,), 0.01, device=DEVICE)
+    operations = torch.ops.isice
+    check(operations.newton_schulz.default, (cov.mT, 2, "sqrt", "accurate", learned))
+    check(operations.newton_schulz_vjp.default, (cov.mT, vector if learned else grad.mT, 2, "sqrt", "accurate"))
+    check(operations.isice.default, (cov.mT, lam, lam + 1, *settings))
+    saved = list(operations.isice(cov, lam, lam + 1, *settings))
+    check(operations.isice_vjp.default, (vector, 16, saved, lam, lam + 1, learned, *settings))
 
 
 def test_an_empty_batch():
     assert run(torch.empty(0, 8, 8, device=DEVICE), 3, "inverse", "accurate").shape == (0, 8, 8)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_stage_never_writes_what_may_still_be_read(kind):
-    for n_iter in range(1, 9):
-        read, written, wait = set(), set(), True
-        for left, right, out, term, next_wait, _ in program(n_iter, kind, 9, torch.device("cpu")).slots.tolist():
-            if wait:
-                read, written = set(), set()
-            wait = next_wait
-            read |= {left, right}
-            assert not {left, right, term} & written
-            written.add(out)
-            assert not read & written
-
-
-def stored(plan, t):
-    """What each stage stores if T is a number."""
-    slots, found = {-1: 0.0, T: plan.scale * t}, []
-    for row, (alpha, beta, delta, gamma) in zip(plan.slots.tolist(), plan.weights.tolist(), strict=True):
-        left, right, out, term, _, _ = row
-        slots[out] = alpha * slots[left] * slots[right] + beta * slots[left] + delta * slots[term] + gamma
-        found.append(slots[out])
-    return found
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [9, 1024])
-def test_the_program_on_numbers(kind, size):
-    for n_iter in range(1 if kind != "inverse_sqrt" else 2, MOST_STEPS + 1):
-        t = 0.3
-        y, z = t, 1.0
-        for _ in range(n_iter):
-            p = 0.5 * (3 - z * y)
-            y, z = y * p, p * z
-        result = stored(program(n_iter, kind, size, torch.device("cpu")), t)[-1]
-        assert result == pytest.approx({"sqrt": y, "inverse_sqrt": z, "inverse": z * z}[kind], rel=1e-6)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_slots_lack_a_multiple_of_the_identity(kind):
-    """Tensor cores would cut off the rest. Where T is a mean eigenvalue, nothing is left but T and the result."""
-    for n_iter in range(2, MOST_STEPS + 1):
-        found = stored(program(n_iter, kind, 50, torch.device("cpu")), 1 / 50)
-        for value, stage in list(zip(found, stages(n_iter, kind), strict=True))[:-1]:
-            assert (abs(value) > 1) if stage.whole else (abs(value) < 1e-3)
-
-
-@pytest.mark.parametrize("printed", [False, True])
 @pytest.mark.parametrize(("n_iter", "power"), [(0, 0.5), (1, 1.0), (4, 0.5), (3, 0.0)])
 @pytest.mark.parametrize("size", [12, 70] if DEVICE == "cpu" else [12, 100, 256])
-def test_isice(printed, n_iter, power, size):
-    if size == 70 and (printed or n_iter != 3):
+def test_isice(n_iter, power, size):
+    if size == 70 and n_iter != 3:
         pytest.skip("one large case is enough for the interpreter")
     n_inverse_iter = 2 if DEVICE == "cpu" else 7
     cov, grad = covariances(3, size, 3 * size), noise(3, size * (size + 1) // 2)
@@ -315,7 +229,6 @@ def test_isice(printed, n_iter, power, size):
         "n_iter": n_iter,
         "n_inverse_iter": n_inverse_iter,
         "normalize": {0.5: "sqrt_trace", 1.0: "trace", 0.0: "none"}[power],
-        "first_gradient": "printed" if printed else "inverse",
         "alpha": 1e-4,
     }
 
@@ -325,12 +238,12 @@ def test_isice(printed, n_iter, power, size):
     inputs = [t.clone().requires_grad_() for t in (cov, lam, eta)]
     out = vectors(*inputs)
     expected = torch.autograd.grad(out, inputs, grad, allow_unused=True, materialize_grads=True)
-    settings = isice.Settings(decay(n_iter), n_inverse_iter, power, printed, 1e-4, "accurate")
+    settings = Settings(decay(n_iter), n_inverse_iter, power, 1e-4, "accurate")
     single, single_lam, single_eta, single_grad = on_device(cov, lam, eta, grad)
-    kept = isice.value(single, single_lam, single_eta, settings)
-    assert relative_error(kept.out, out.detach()) < TOLERANCE["accurate"]
-    d_cov, d_lam, d_eta = isice.vjp(single_grad, size, kept, single_lam, single_eta, settings)
-    alone, *nothing = isice.vjp(single_grad, size, kept, single_lam, single_eta, settings, learned=False)
+    saved = isice(single, single_lam, single_eta, settings)
+    assert relative_error(saved.out, out.detach()) < TOLERANCE["accurate"]
+    d_cov, d_lam, d_eta = isice_vjp(single_grad, size, saved, single_lam, single_eta, settings)
+    alone, *nothing = isice_vjp(single_grad, size, saved, single_lam, single_eta, settings, learned=False)
     assert torch.equal(alone, d_cov)
     assert [len(values) for values in nothing] == [0, 0]
     found = [relative_error(a, b) for a, b in zip(d_cov, 0.5 * (expected[0] + expected[0].mT), strict=True)]
