@@ -1,4 +1,4 @@
-"""How it is measured: medians, matrix products, memory kept for backward, error against float64."""
+"""Measurements shared by the benchmarks: time, FLOPs, memory, error, and the record they write."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def count_flops() -> FlopCounterMode:
-    """PyTorch's counter of operations, which also counts products that are added in place."""
+    """Return PyTorch's FLOP counter, extended to in-place ``baddbmm_``."""
 
     def added_in_place(_: torch.Size, a: torch.Size, b: torch.Size, **__: object) -> int:
         return 2 * a.numel() * b[-1]
@@ -28,16 +28,16 @@ def count_flops() -> FlopCounterMode:
 
 
 def median_ms(run: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """Median time of ``run`` in milliseconds after one warm-up: CUDA events on a GPU, the wall clock on a CPU.
+    """Return the median time of ``run`` in milliseconds after one warm-up.
 
-    On a GPU the runs are queued one behind the other, as those of a training loop are.
+    Timed by CUDA events on a GPU, where the runs are queued without synchronisation, and by the wall clock on a CPU.
     """
     run()
     return statistics.median(times_ms(run, device, repeats))
 
 
 def times_ms(run: Callable[[], object], device: torch.device, repeats: int) -> list[float]:
-    """The times of ``repeats`` runs, one behind the other."""
+    """Return the times of ``repeats`` runs in milliseconds."""
     if device.type == "cuda":
         return queued_ms([run] * repeats)
     times = []
@@ -49,7 +49,7 @@ def times_ms(run: Callable[[], object], device: torch.device, repeats: int) -> l
 
 
 def queued_ms(runs: Sequence[Callable[[], object]]) -> list[float]:
-    """The time of each run on the GPU, in milliseconds; the host waits for the last one only."""
+    """Return the GPU time of each run in milliseconds, synchronising once at the end."""
     torch.cuda.synchronize()
     events = [torch.cuda.Event(enable_timing=True) for _ in range(len(runs) + 1)]
     events[0].record()
@@ -61,7 +61,7 @@ def queued_ms(runs: Sequence[Callable[[], object]]) -> list[float]:
 
 
 def forward_backward(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-    """Value and gradient of ⟨weights, function(x)⟩; a matrix's gradient counts only by its symmetric part."""
+    """Return the value, and the gradient of ⟨weights, function(x)⟩, symmetrised for matrices."""
     x = x.detach().requires_grad_()
     value = function(x)
     weights = torch.linspace(-1, 1, value[0].numel(), dtype=x.dtype, device=x.device).reshape(value[0].shape)
@@ -70,7 +70,7 @@ def forward_backward(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[T
 
 
 def cost(function: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, float]:
-    """FLOPs of the matrix products forward and backward, and the MiB kept for backward per batch element."""
+    """Return the FLOPs of matrix products, forward and backward, and the MiB saved for backward per image."""
     kept: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def cost(function: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, float]:
 
 
 def peak_mib(run: Callable[[], object], device: torch.device) -> float | None:
-    """Peak GPU memory of ``run`` in MiB, beyond what was there before; None on a CPU, which does not count."""
+    """Return the peak GPU memory of ``run`` in MiB beyond what was allocated before; None on a CPU."""
     if device.type != "cuda":
         return None
     torch.cuda.synchronize()
@@ -102,12 +102,12 @@ def peak_mib(run: Callable[[], object], device: torch.device) -> float | None:
 
 
 def relative_error(value: Tensor, expected: Tensor) -> float:
-    """‖value − expected‖/‖expected‖."""
+    """Return ‖value − expected‖/‖expected‖."""
     return float((value.double() - expected).norm() / expected.norm())
 
 
 def median_error(value: Tensor, expected: Tensor) -> float:
-    """The median over the batch of each image's ‖value − expected‖/‖expected‖."""
+    """Return the median of ‖value − expected‖/‖expected‖ over the batch."""
     difference = (value.double() - expected).flatten(1).norm(dim=1)
     return float((difference / expected.flatten(1).norm(dim=1)).median())
 
@@ -121,7 +121,7 @@ def write_results(
     rows: list[dict[str, Any]],
     code: str | None = None,
 ) -> None:
-    """Writes a record: what, with which command, code (``code`` where git cannot say), hardware, seed, and the rows."""
+    """Write a record: title, command, commit (``code`` if git cannot tell), hardware, seed and rows."""
     record = {
         "title": title,
         "command": command,
