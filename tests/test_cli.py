@@ -81,7 +81,7 @@ def test_doctor():
     assert "Nothing is missing." in text
 
 
-@pytest.mark.parametrize(("has_one", "which"), [(True, "those for Hopper GPUs above 64"), (False, "every GPU")])
+@pytest.mark.parametrize(("has_one", "which"), [(True, "Hopper kernels above 64"), (False, "generic kernels")])
 def test_doctor_tells_which_kernels_are_used(monkeypatch, has_one, which):
     kernel = pytest.importorskip("isice.kernels.newton_schulz")
     monkeypatch.setattr(_dispatch, "kernels_missing", lambda: "")
@@ -123,7 +123,7 @@ def test_doctor_reports_missing_extras_without_failing(monkeypatch):
 
 def test_dry_run_trains_nothing(tmp_path):
     text = invoke("run", "demo", "--out", str(tmp_path / "runs"), "--dry-run", "--seeds", "0,1")
-    assert "8 to run, 0 finished before" in text
+    assert "8 to run, 0 finished" in text
     assert not (tmp_path / "runs").exists()
 
 
@@ -134,7 +134,7 @@ def test_run_report_and_skip(tmp_path):
     assert (tmp_path / "report.html").is_file()
     (record,) = tmp_path.glob("*/record.json")
     before = record.read_bytes()
-    assert "gap: finished before, skipped" in invoke(*arguments)
+    assert "gap: skipped, finished" in invoke(*arguments)
     assert record.read_bytes() == before
     assert "skip: finished" in invoke(*arguments, "--dry-run")
 
@@ -307,7 +307,7 @@ def test_errors_are_one_line_and_status_two(monkeypatch, capsys, tmp_path, argum
         make_untrained(Path("untrained"), "digits", in_chans=1, num_classes=10)
     Path("several/untrained/checkpoints").mkdir(parents=True)
     Path("failed").mkdir()
-    Path("failed/record.json").write_text('{"status": "failed"}', encoding="utf-8")
+    Path("failed/record.json").write_text('{"status": "failed", "hash": "", "started": ""}')
     status, _, err = main(monkeypatch, capsys, *arguments)
     assert status == 2
     assert err.startswith("error: ")

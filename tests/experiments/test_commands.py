@@ -29,7 +29,7 @@ def invoke(*arguments, status=0):
 def test_a_plan_of_a_table():
     text = invoke("run", "table3", "--limit", "dataset=cub", "--seeds", "0,1,2", "--dry-run")
     assert len(re.findall(r"cub200 \w+ seed \d\s+[0-9a-f]{12}\s+unknown\s+no data", text)) == 48
-    assert "48 to run, 0 finished before; time unknown" in text
+    assert "48 to run, 0 finished; time unknown" in text
 
 
 def test_without_data_nothing_runs(tmp_path, monkeypatch):
@@ -79,7 +79,7 @@ def test_the_demo_grid_end_to_end(tmp_path):
 def test_a_grid_in_two_shards_then_its_report(tmp_path):
     for shard in ("0/2", "1/2"):
         arguments = ["run", "demo", "--limit", "pooling=gap,precision", *SMALL]  # a part of a sweep draws nothing
-        assert "1 run, 0 skipped; when all are done: isice report runs/demo" in invoke(*arguments, "--shard", shard)
+        assert "1 run, 0 skipped; after the last shard: isice report runs/demo" in invoke(*arguments, "--shard", shard)
     assert not (tmp_path / "runs/demo/report.md").exists()
     text = invoke("report", "runs/demo")
     assert re.search(r"gap\s+\d+\.\d", text)
@@ -87,7 +87,7 @@ def test_a_grid_in_two_shards_then_its_report(tmp_path):
     plan = invoke("run", "demo", *SMALL, "--dry-run")
     assert plan.count("skip: finished in runs/demo/") == 2
     assert re.search(r"isice\s+[0-9a-f]{12}\s+\d+ s\s+run", plan)  # estimated from the runs with other heads
-    assert re.search(r"2 to run, 2 finished before; about \d+ s on one device", plan)
+    assert re.search(r"2 to run, 2 finished; about \d+ s on one device", plan)
 
 
 def test_report_of_one_run_draws_its_heat_maps(tmp_path):
@@ -129,7 +129,7 @@ def test_experiments_share_finished_runs(tmp_path):
     (tmp_path / "mine.toml").write_text('[experiment]\nrecipe = "small"\n[axes.head]\nA = { model.pooling = "gap" }\n')
     invoke("run", "demo", "--limit", "pooling=gap", *SMALL)
     text = invoke("run", "mine.toml", *SMALL, "--set", "data.name=digits")
-    assert re.search(r"A: finished before in runs/demo/gap-\S+, skipped", text)
+    assert re.search(r"A: skipped, finished in runs/demo/gap-\S+", text)
     assert re.search(r"A\s+\d+\.\d", text)
     apart = invoke("run", "mine.toml", *SMALL, "--set", "data.name=digits", "--dry-run", "--out", "elsewhere")
     assert "1 to run" in apart

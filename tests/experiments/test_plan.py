@@ -73,7 +73,7 @@ def test_times_come_from_runs_with_the_same_head_else_from_any(table3):
     steps = plan([isice, isqrt, precision, cars], "train", [record(isice, 10.0), record(isqrt, 4.0), failed])
     assert [step.seconds for step in steps] == [500.0, 200.0, 350.0, None]
     assert [step.finished is not None for step in steps] == [True, True, False, False]
-    assert summary(steps) == "2 to run, 2 finished before; about 5.8 min on one device for 1 of them, " + (
+    assert summary(steps) == "2 to run, 2 finished; about 5.8 min on one device for 1 of them, " + (
         "unknown for the others"
     )
     again = plan([isice], "train", [record(isice, 10.0)], force=True)
@@ -82,5 +82,5 @@ def test_times_come_from_runs_with_the_same_head_else_from_any(table3):
 
 def test_without_records_the_time_is_unknown(table3):
     assert summary(plan(table3.cells(), "train", [])) == (
-        "64 to run, 0 finished before; time unknown: no earlier record of such a run"
+        "64 to run, 0 finished; time unknown: no record of a similar run"
     )

@@ -48,8 +48,8 @@ def test_a_table_of_ones_own(tmp_path):
     assert experiment.aggregates[0].of == ("a", "b")
     # Only printed rows are run, and b is repeated over two splits.
     assert [cell.label for cell in experiment.cells()] == [
-        "a gap", "a isice", "b gap partition 2 seed 0", "b gap partition 3 seed 0", "b isice partition 2 seed 0",
-        "b isice partition 3 seed 0",
+        "a gap", "a isice", "b gap split 2 seed 0", "b gap split 3 seed 0", "b isice split 2 seed 0",
+        "b isice split 3 seed 0",
     ]  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def test_mistakes_in_a_table(tmp_path, change, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[metrics]\na = { label = 'x' }", "expected metrics.a to have a key"),
+        ("[metrics]\na = { label = 'x' }", "expected metrics.a to have a 'key'"),
         ("[metrics]\na = { keyy = 'x' }", "expected metrics.a to have fields of Metric"),
         ("[axes.metric]\na = { seed = 1 }", "another name than 'metric'"),
         ("[axes]\nx = ['gap']", "expected axes.x to be a table of values"),

@@ -1,4 +1,4 @@
-"""``isice bench``: time and memory of training steps and of layers, on the hardware at hand."""
+"""``isice bench``: time and memory of training steps and of pooling layers on this machine."""
 
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from ._show import Limit, show_report
 if TYPE_CHECKING:
     from ..experiments.loader import Experiment
 
-Parts = Annotated[str, typer.Option("--what", metavar="all|steps|layers", help="What is measured.")]
+Parts = Annotated[str, typer.Option("--what", metavar="all|steps|layers", help="What to measure.")]
 
 
 @app.command()
@@ -20,17 +20,21 @@ def bench(
     what: Parts = "all",
     limit: Limit = None,
     backbone: Annotated[str, typer.Option("--model", help="Backbone of the training steps.")] = "resnet50",
-    batch: Annotated[int | None, typer.Option("--batch", help="Images of a step. [default: 64, on a CPU 4]")] = None,
-    image_size: Annotated[int, typer.Option("--image-size", help="Side of an image of a step.")] = 224,
-    precision: Annotated[str, typer.Option("--precision", metavar="fp32|tf32|bf16", help="Of the steps.")] = "fp32",
-    repeats: Annotated[int, typer.Option("--repeats", help="Measurements, of which the median is taken.")] = 5,
+    batch: Annotated[
+        int | None, typer.Option("--batch", help="Batch size of the steps. [default: 64; 4 on a CPU]")
+    ] = None,
+    image_size: Annotated[int, typer.Option("--image-size", help="Image size of the steps.")] = 224,
+    precision: Annotated[
+        str, typer.Option("--precision", metavar="fp32|tf32|bf16", help="Precision of the steps.")
+    ] = "fp32",
+    repeats: Annotated[int, typer.Option("--repeats", help="Measurements to take the median of.")] = 5,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda:0.")] = "auto",
     out: Annotated[Path, typer.Option("--out", help="Folder for the records and reports.")] = Path("runs/bench"),
 ) -> None:
-    """Measure heads in one process: a training step (Table 5 of the paper) and the layers alone over size and batch.
+    """Measure training steps (Table 5 of the paper), and pooling layers alone over channels and batch size.
 
-    Ratios to average pooling can be compared with the paper's, seconds cannot. On a CPU the layers are measured up to
-    128 channels and batch 8, unless --limit says otherwise.
+    Compare ratios to average pooling with the paper's, not seconds. On a CPU, layers are measured up to 128 channels
+    and batch size 8 by default; --limit selects other values.
 
     Examples:
 
@@ -73,7 +77,7 @@ def bench(
 
 
 def _limits(limits: list[str], experiments: "list[Experiment]") -> dict[str, list[str]]:
-    """The limits that concern each experiment; one that concerns none is an error."""
+    """Return the limits of each experiment; a limit without a matching axis is an error."""
     from ..experiments.plan import unknown_axis
 
     axes = {experiment.name: {axis.name for axis in experiment.axes} for experiment in experiments}

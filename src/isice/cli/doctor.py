@@ -1,4 +1,4 @@
-"""``isice doctor``: what this machine has, and what is missing."""
+"""``isice doctor``: versions, hardware and missing packages."""
 
 import os
 from importlib.util import find_spec
@@ -14,9 +14,9 @@ REQUIRED = ("torch", "timm", "numpy", "safetensors")
 
 @app.command()
 def doctor() -> None:
-    """Show versions, device, threads, backends and optional extras, and what is missing.
+    """Show versions, device, threads, GPU kernels and optional extras, and what is missing.
 
-    Exit status 1 if something that the package needs is missing; a missing extra is only told.
+    Exit status 1 if a required package is missing. A missing extra is reported, not fatal.
     """
     import torch
 
@@ -47,15 +47,15 @@ def _kernels() -> str:
 
     reason = kernels_missing()
     if reason:
-        return f"not used, {reason}: the torch backend computes"
+        return f"not used: {reason}; PyTorch is used instead"
     import torch
 
     from ..kernels.newton_schulz import uses_hopper_kernel
 
     try:
-        has_own = uses_hopper_kernel(torch.device("cuda"), kernel_precision())
-    except Exception as error:  # of the compiler and its passes, each with errors of their own
-        return f"would be used, but do not compile ({type(error).__name__}: {error}): does Triton find a C compiler?"
-    which = "those for Hopper GPUs above 64 channels" if has_own else "those for every GPU"
+        has_hopper = uses_hopper_kernel(torch.device("cuda"), kernel_precision())
+    except Exception as error:  # compiler passes raise errors of many types
+        return f"do not compile ({type(error).__name__}: {error}); check that Triton finds a C compiler"
+    which = "Hopper kernels above 64 channels" if has_hopper else "generic kernels"
     limits = f"8 to {MAX_SIZE} channels and up to {MAX_STEPS} Newton-Schulz steps"
-    return f"used for float32 matrices, {limits}, {which}, precision {kernel_precision()}; else torch computes"
+    return f"used for float32, {limits} ({which}, precision {kernel_precision()}); PyTorch otherwise"

@@ -1,4 +1,4 @@
-"""``isice run``: grids of runs."""
+"""``isice run``: run an experiment."""
 
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from ._show import RUNS, Limit, draw_heat_maps, show_report
 if TYPE_CHECKING:
     from ..experiments.plan import Step
 
-Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds instead of the file's, such as 0,1,2.")]
+Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds, such as 0,1,2. [default: those of the file]")]
 
 
 @app.command()
@@ -25,21 +25,25 @@ def run(
     seeds: Seeds = None,
     data_root: Annotated[
         Path | None,
-        typer.Option("--data-root", envvar="ISICE_DATA", help="Folder with one sub-folder per dataset, by its name."),
+        typer.Option("--data-root", envvar="ISICE_DATA", help="Folder with one sub-folder per dataset."),
     ] = None,
-    devices: Annotated[str | None, typer.Option("--devices", help="One run at a time on each, such as 0,1,2.")] = None,
-    shard: Annotated[str | None, typer.Option("--shard", metavar="I/N", help="Every N-th run, from the I-th.")] = None,
-    only_cell: Annotated[int | None, typer.Option("--only-cell", metavar="I", help="The I-th run alone.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run and how long it may take.")] = False,
+    devices: Annotated[
+        str | None, typer.Option("--devices", help="Devices to run on in parallel, such as 0,1,2.")
+    ] = None,
+    shard: Annotated[
+        str | None, typer.Option("--shard", metavar="I/N", help="Run every N-th cell, starting with the I-th.")
+    ] = None,
+    only_cell: Annotated[int | None, typer.Option("--only-cell", metavar="I", help="Run only the I-th cell.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and their estimated time.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Run finished configurations again.")] = False,
     images: Annotated[
         int | None,
-        typer.Option("--images", min=0, help="Test images to draw heat maps of. [default: as the file says]"),
+        typer.Option("--images", min=0, help="Test images to draw heat maps of. [default: that of the file]"),
     ] = None,
 ) -> None:
     """Run every configuration of an experiment that has no finished record yet, then write its report.
 
-    Stopped at any moment, the same command goes on. Without --out, runs are shared by all experiments in runs/.
+    Rerun the same command to resume. Without --out, all experiments share the finished runs in runs/.
 
     Examples:
 
@@ -47,9 +51,9 @@ def run(
 
     - `isice run table3 --limit dataset=cub --set data.root=CUB_200_2011 --devices 0,1`
 
-    - `isice run table3 --data-root data`: data/cub200, data/cars and so on; a data.root of the settings comes first
+    - `isice run table3 --data-root data`: data/cub200, data/cars and so on; data.root in the settings takes precedence
 
-    - `isice run table3 --shard $SLURM_ARRAY_TASK_ID/8`: one task of an array of eight
+    - `isice run table3 --shard $SLURM_ARRAY_TASK_ID/8`: one task of a job array of eight
     """
     from ..experiments.loader import load_experiment
     from ..experiments.plan import plan, read_limits, select_cells
@@ -84,7 +88,7 @@ def run(
             draw_heat_maps(folder, None, chosen.images if images is None else images)
         show_report(folder, limits=read_limits(chosen, limit or ()))
     elif is_main_process():
-        tell(f"{len(outcome.done)} run, {len(outcome.skipped)} skipped; when all are done: isice report {folder}")
+        tell(f"{len(outcome.done)} run, {len(outcome.skipped)} skipped; after the last shard: isice report {folder}")
     if outcome.failed:
         raise typer.Exit(1)
 
@@ -99,7 +103,7 @@ def _parse_seeds(text: str | None) -> list[int] | None:
 
 
 def _parse_devices(text: str | None) -> list[str]:
-    """``"0,1"`` → ``["cuda:0", "cuda:1"]``; other names stay."""
+    """Parse ``"0,1"`` to ``["cuda:0", "cuda:1"]``; other names are kept."""
     words = [word.strip() for word in (text or "").split(",") if word.strip()]
     if text is not None and not words:
         raise ValueError(f"run: expected --devices like 0,1 or cpu, got {text!r}.")
@@ -112,7 +116,7 @@ def _show_plan(steps: "list[Step]", title: str) -> None:
 
     missing = missing_data(step.cell for step in steps if step.finished is None)
     lacking = dict.fromkeys(missing, 0)
-    made: Table = table("no.", "run", "hash", "time", "what happens", title=title)
+    made: Table = table("no.", "run", "hash", "time", "action", title=title)
     for number, step in enumerate(steps):
         what, time = f"skip: finished in {step.finished}", ""
         if step.finished is None:

@@ -1,4 +1,4 @@
-"""``isice list``: what there is to choose from."""
+"""``isice list``: pooling layers, backbones, datasets, recipes and experiments."""
 
 from typing import Annotated
 
@@ -13,10 +13,10 @@ from ._app import app, console, table
 def list_(
     backbones: Annotated[bool, typer.Option("--backbones", help="The paper's backbones.")] = False,
     datasets: Annotated[bool, typer.Option("--datasets", help="The datasets.")] = False,
-    recipes: Annotated[bool, typer.Option("--recipes", help="The recipes: how to train.")] = False,
-    experiments: Annotated[bool, typer.Option("--experiments", help="The experiments: what to train.")] = False,
+    recipes: Annotated[bool, typer.Option("--recipes", help="The recipes (training settings).")] = False,
+    experiments: Annotated[bool, typer.Option("--experiments", help="The experiments (grids of runs).")] = False,
 ) -> None:
-    """List pooling layers, or what the options name.
+    """List pooling layers, or what the options select.
 
     Example: `isice list --recipes --datasets`
     """
@@ -47,7 +47,9 @@ def _poolings() -> Table:
 def _backbones() -> Table:
     from ..models import PAPER_BACKBONES
 
-    made = table("backbone", "timm name", title="Any timm backbone with a spatial feature map works; the paper's:")
+    made = table(
+        "backbone", "timm name", title="Backbones of the paper. Any timm backbone with a spatial feature map works."
+    )
     for short, entry in PAPER_BACKBONES.items():
         made.add_row(short, str(entry))
     return made
@@ -67,11 +69,11 @@ def _datasets() -> Table:
 def _recipes() -> Table:
     from ..experiments.loader import list_recipes, load_recipe
 
-    made = table("recipe", "epochs", "how")
+    made = table("recipe", "epochs", "settings")
     for name in list_recipes():
         config = load_recipe(name)
         data, optim = config.data, config.optim
-        size = "the data's size" if data.image_size is None else f"{data.image_size} px"
+        size = "default size" if data.image_size is None else f"{data.image_size} px"
         schedule = f"step at {', '.join(map(str, optim.milestones))}" if optim.schedule == "step" else optim.schedule
         how = f"{config.model.backbone} on {data.name}, {size}, batch {data.batch_size}, {config.precision}; "
         made.add_row(name, str(optim.epochs), f"{how}{optim.optimizer} from {optim.lr:g}, {schedule}")

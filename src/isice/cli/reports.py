@@ -1,4 +1,4 @@
-"""``isice report``: the tables and pages made from records, with heat maps of some test images."""
+"""``isice report``: tables and pages from records, with heat maps of test images."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +8,7 @@ import typer
 from ._app import Settings, app
 from ._show import RUNS, Limit, draw_heat_maps, is_unseen_run, show_report
 
+# Test images in the heat maps of a single run.
 IMAGES_OF_A_RUN = 2
 
 
@@ -20,13 +21,13 @@ def report(
     images: Annotated[
         int | None,
         typer.Option(
-            "--images", min=0, help="Test images to draw heat maps of. [default: 2 for a run, else those there are]"
+            "--images", min=0, help="Test images to draw heat maps of. [default: 2 for a run, else the existing ones]"
         ),
     ] = None,
 ) -> None:
     """Print the tables of a folder of runs, and write report.md, report.tex and report.html from its records.
 
-    An experiment of the paper shows the paper's numbers, ours and the difference; — is where there is no record.
+    For an experiment of the paper: the paper's numbers, ours and the difference; — marks a missing record.
 
     Examples:
 
@@ -34,7 +35,7 @@ def report(
 
     - `isice report table3 --limit dataset=cub`
 
-    - `isice report table1 --set optim.epochs=24`: the runs that were made with this setting
+    - `isice report table1 --set optim.epochs=24`: the runs with this setting
     """
     from ..experiments.loader import list_experiments, load_experiment
     from ..experiments.manifest import describe

@@ -1,1 +1,1 @@
-"""Experiments as data: a TOML file is a grid of runs. Nothing is imported here, so that reports never load torch."""
+"""Experiments: a TOML file describes a grid of runs. Importing this package does not load torch."""

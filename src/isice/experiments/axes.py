@@ -1,12 +1,12 @@
-"""The axes of a grid: named values, each of which stands for settings.
+"""The axes of a grid: named values, each with its settings.
 
 ::
 
     [axes.dataset]
     cub200 = { label = "Birds", data.name = "cub200" }
-    dtd = { label = "DTD", data.name = "dtd", repeat = { data.partition = [1, 2, 3] } }   # three runs, one result
+    dtd = { label = "DTD", data.name = "dtd", repeat = { data.partition = [1, 2, 3] } }   # three runs, one mean
 
-    [grid]                                   # the short form: an axis that is one setting
+    [grid]                                   # short form: an axis over one setting
     model.pooling = ["gap", "isice"]
 """
 
@@ -22,11 +22,11 @@ class Value:
     """One value of an axis.
 
     Attributes:
-        name: How files, folders and ``--limit`` call it.
-        label: How reports call it.
-        settings: Config fields (``"data.name"``) and what they are set to.
+        name: Name in files, folders and ``--limit``.
+        label: Name in reports.
+        settings: Config fields (``"data.name"``) and their values.
         recipe: Recipe that replaces the experiment's for this value.
-        repeat: Config fields over which a result is a mean, such as the splits of a dataset.
+        repeat: Config fields and values to average over, such as the splits of a dataset.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Axis:
     values: tuple[Value, ...]
 
     def find(self, word: str) -> Value:
-        """The value with this name, label or unique beginning of a name, whatever the case."""
+        """Return the value with this name, label or unique prefix of a name, ignoring case."""
         wanted = word.strip().lower()
         exact = [value for value in self.values if wanted in (value.name.lower(), value.label.lower())]
         close = exact or [value for value in self.values if value.name.lower().startswith(wanted)]
@@ -58,7 +58,7 @@ class Axis:
 
 
 def read_axes(axes: Mapping[str, Any], grid: Mapping[str, Any]) -> tuple[Axis, ...]:
-    """The tables ``[axes]`` and ``[grid]`` of a file."""
+    """Read the tables ``[axes]`` and ``[grid]`` of a file."""
     named = [_read_axis(name, table) for name, table in axes.items()]
     plain = [
         Axis(key, tuple(Value(str(value), str(value), {key: value}) for value in values))
@@ -73,7 +73,9 @@ def _read_axis(name: str, table: Any) -> Axis:
     if not isinstance(table, Mapping) or not table or not all(isinstance(value, Mapping) for value in table.values()):
         raise TypeError(f"experiment: expected axes.{name} to be a table of values with settings, got {table!r}.")
     if name == "metric":
-        raise ValueError("experiment: expected an axis with another name than 'metric', which is kept for [metrics].")
+        raise ValueError(
+            "experiment: expected an axis with another name than 'metric', which is reserved for [metrics]."
+        )
     return Axis(name, tuple(_read_value(key, dict(content)) for key, content in table.items()))
 
 
@@ -83,7 +85,7 @@ def _read_value(name: str, content: dict[str, Any]) -> Value:
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as dotted keys.
+    """Convert nested tables to dotted keys.
 
     Example:
         >>> flatten({"optim": {"lr": 0.1}, "seed": 0})
@@ -96,7 +98,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def nest(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys as nested tables: the inverse of :func:`flatten`.
+    """Convert dotted keys to nested tables, the inverse of :func:`flatten`.
 
     Example:
         >>> nest({"optim.lr": 0.1, "optim.epochs": 3})
@@ -113,7 +115,7 @@ def nest(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flatten_lists(table: Mapping[str, Any], where: str) -> dict[str, tuple[Any, ...]]:
-    """Dotted keys whose values are lists that are not empty."""
+    """Return dotted keys → values; every value must be a list that is not empty."""
     flat = flatten(table)
     for key, values in flat.items():
         if not isinstance(values, list) or not values:
@@ -122,7 +124,7 @@ def flatten_lists(table: Mapping[str, Any], where: str) -> dict[str, tuple[Any, 
 
 
 def without_settings(axes: Iterable[Axis], fixed: set[str]) -> tuple[Axis, ...]:
-    """The axes that still vary something when the settings ``fixed`` no longer do."""
+    """Return the axes that still vary a setting after those in ``fixed`` are fixed."""
     kept = []
     for axis in axes:
         if any(value.recipe or value.settings.keys() - fixed for value in axis.values):

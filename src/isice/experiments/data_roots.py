@@ -1,4 +1,4 @@
-"""Where the datasets of a sweep lie, and which of them are missing before anything runs."""
+"""The data folders of a sweep, and a check for missing datasets before anything runs."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -7,11 +7,12 @@ from pathlib import Path
 from ..config import DataConfig, RunConfig
 from .loader import Cell
 
+# Name and folder of a dataset.
 Place = tuple[str, str | None]
 
 
 def with_roots(cells: Iterable[Cell], data_root: str | Path | None) -> list[Cell]:
-    """The cells, in which a dataset without a ``data.root`` of its own is looked for in ``data_root/<its name>``.
+    """Return the cells with ``data.root`` set to ``data_root/<dataset>`` wherever the settings have none.
 
     Example:
         >>> from isice.experiments.loader import load_experiment
@@ -25,16 +26,16 @@ def _with_root(cell: Cell, data_root: Path) -> Cell:
     if not _needs_files(cell) or cell.config.data.root is not None:
         return cell
     data = replace(cell.config.data, root=str(data_root / cell.config.data.name))
-    return replace(cell, config=replace(cell.config, data=data))  # where data lie is no part of the hash
+    return replace(cell, config=replace(cell.config, data=data))  # data.root is not hashed
 
 
 def place_of(cell: Cell) -> Place | None:
-    """Dataset and folder of a training run; None if it needs no files."""
+    """Return the dataset and folder of a training run, or None if it needs no files."""
     return (cell.config.data.name, cell.config.data.root) if _needs_files(cell) else None
 
 
 def missing_data(cells: Iterable[Cell]) -> dict[Place, str]:
-    """Which datasets cannot be loaded, and why; the lists of each are read once, its images are not.
+    """Return the datasets that cannot be loaded, with the reason. Reads their lists, but no images.
 
     Example:
         >>> from isice.experiments.loader import load_experiment
@@ -62,14 +63,14 @@ def _missing(config: DataConfig) -> str | None:
 
 
 def check_data(cells: Iterable[Cell]) -> None:
-    """Raises one error that names every dataset of the cells that cannot be loaded."""
+    """Raise one error that names every dataset that cannot be loaded."""
     missing = missing_data(cells)
     if missing:
         listed = ", ".join(f"{name} ({reason})" for (name, _), reason in missing.items())
         raise FileNotFoundError(
             f"run: expected the files of every dataset, missing: {listed}; give --data-root DIR (or ISICE_DATA=DIR) "
             f"with one sub-folder per dataset, such as DIR/{next(iter(missing))[0]}, or --set data.root=FOLDER for a "
-            "single dataset. --limit leaves datasets out, --dry-run shows the runs."
+            "single dataset. --limit selects datasets, --dry-run lists the runs."
         )
 
 

@@ -1,4 +1,4 @@
-"""An experiment file: a title, a recipe, fixed settings and axes along which they vary. It expands to runs.
+"""Experiment files: a recipe, fixed settings and axes along which they vary, expanded to a grid of runs.
 
 ::
 
@@ -7,14 +7,14 @@
     recipe = "small"                      # a file in recipes/, or a path
     seeds = [0, 1, 2]
 
-    [config]                              # fixed for all runs, laid over the recipe
+    [config]                              # fixed for all runs, overrides the recipe
     data.name = "digits"
 
     [grid]                                # one run for every combination and seed
     model.pooling = ["gap", "isice"]
 
-Axes with named values are described in :mod:`isice.experiments.axes`, numbers to compare with, as in the files of the
-paper's tables, in :mod:`isice.experiments.published_numbers`.
+Axes with named values are described in :mod:`isice.experiments.axes`, published numbers to compare with in
+:mod:`isice.experiments.published_numbers`.
 """
 
 import itertools
@@ -35,11 +35,13 @@ _HERE = Path(str(files(__package__)))
 _ABOUT = ("title", "description", "recipe", "seeds", "kind", "expand", "after", "images")
 _EXCEPTION = ("at", "config", "why")
 _PLOT = ("x", "lines", "panels", "metric", "log")
+# Words in the names of runs, which are fixed, for settings that were renamed.
+_RUN_WORDS = {"data.partition": "split"}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of an experiment: its name (also its folder), its config with the hash, and its place (axis → value)."""
+    """One run of an experiment: name (also of its folder), config and its hash, and position (axis → value)."""
 
     name: str
     label: str
@@ -54,16 +56,16 @@ class Experiment:
     """A grid of runs; :meth:`cells` lists them.
 
     Attributes:
-        kind: What a cell is, a name in :func:`isice.experiments.job_configs.job_kinds`.
-        base: The config of all cells, before the axes change it.
-        expand: ``"product"``, or ``"rows"``: only combinations that are a row of the printed table.
-        assignments: Overrides ``a.b=c``, laid over everything.
-        changed: Those of them that depart from the file.
-        fixed: The file's table ``[config]``.
-        exceptions: Settings (``config``) of single places (``at``), laid over those of the axes.
-        plot: Which axes a picture of the results has.
-        after: What to do with the finished runs, in words.
-        images: Of how many test images heat maps are drawn for its report.
+        kind: Kind of job, one of :func:`isice.experiments.job_configs.job_kinds`.
+        base: The config of all cells, before those of the axes.
+        expand: ``"product"``, or ``"rows"``: only combinations that are rows of the published table.
+        assignments: Overrides ``a.b=c``, applied last.
+        changed: Those of them that change results.
+        fixed: The table ``[config]``.
+        exceptions: Settings (``config``) of single cells (``at``), applied after those of the axes.
+        plot: The axes of the figure of results.
+        after: Text for the report on what to do with the finished runs.
+        images: Number of test images in the heat maps of the report.
     """
 
     name: str
@@ -86,7 +88,7 @@ class Experiment:
     images: int = 0
 
     def with_settings(self, assignments: Iterable[str] = (), seeds: Iterable[int] | None = None) -> "Experiment":
-        """The experiment with ``a.b=c`` overrides; a setting that the grid varies is fixed to the given value."""
+        """Return the experiment with overrides ``a.b=c``; a setting that the grid varies becomes fixed."""
         assignments = tuple(assignments)
         base = override(self.base, assignments)
         fixed = {split_assignment(assignment)[0] for assignment in assignments}
@@ -103,14 +105,14 @@ class Experiment:
         )
 
     def _changes(self, assignment: str, varied: set[str]) -> bool:
-        """Whether an override makes other runs than the file's; where a run computes makes none."""
+        """Return whether an override changes results; execution settings and the seed do not count."""
         key = split_assignment(assignment)[0]
         return key != "seed" and (
             key in varied or config_hash(override(self.base, [assignment])) != config_hash(self.base)
         )
 
     def cells(self) -> list[Cell]:
-        """Every combination of the axes with every seed, in the order of the file."""
+        """Return every combination of the axes with every seed, in the order of the file."""
         found: dict[str, Cell] = {}
         for values in itertools.product(*(axis.values for axis in self.axes)):
             at = {axis.name: value.name for axis, value in zip(self.axes, values, strict=True)}
@@ -120,7 +122,7 @@ class Experiment:
                 if cell.hash in found:
                     raise ValueError(
                         f"{self.name}: expected different runs, got {found[cell.hash].label!r} and {cell.label!r}, "
-                        "which are the same; set less, or take one of them out of the file."
+                        "which are the same; override fewer settings, or remove one of them from the file."
                     )
                 found[cell.hash] = cell
         return list(found.values())
@@ -132,16 +134,18 @@ class Experiment:
         for options in itertools.product(*repeats.values()):
             repeated = dict(zip(repeats, options, strict=True))
             config = self._config(at, values, repeated)
-            words = "".join(f" {key.rsplit('.', 1)[-1]} {option}" for key, option in repeated.items())
+            words = "".join(
+                f" {_RUN_WORDS.get(key, key.rsplit('.', 1)[-1])} {option}" for key, option in repeated.items()
+            )
             for seed in self.seeds:
                 seeded = replace(config, seed=seed)
-                # The hash keeps apart what the readable part cannot: overrides, and specs that differ in punctuation.
+                # The hash distinguishes overrides and specs that differ only in punctuation.
                 key = config_hash(seeded)
                 name = f"{_slug(label + words)}-seed{seed}-{key[:8]}"
                 yield Cell(name, f"{label}{words} seed {seed}" if several else label, seeded, key, at, self.kind)
 
     def _bare_label(self) -> str:
-        """What the only combination of a grid without axes is called."""
+        """Return the label of the only cell of a grid without axes."""
         return getattr(getattr(self.base, "model", self.base), "pooling", self.name)
 
     def _config(self, at: dict[str, str], values: tuple[Value, ...], repeated: dict[str, Any]) -> Any:
@@ -166,13 +170,13 @@ class Experiment:
 
 
 def list_experiments() -> list[str]:
-    """The names of the experiments that come with the package."""
+    """Return the names of the experiments in the package."""
     names = [path.stem for path in [*_HERE.glob("*.toml"), *_HERE.glob("paper/*.toml")]]
     return sorted(names, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
 
 
 def load_experiment(name_or_path: str | Path) -> Experiment:
-    """Loads an experiment by its name in the package (``"demo"``, ``"table3"``) or from a TOML file.
+    """Load an experiment by its name in the package (``"demo"``, ``"table3"``) or from a TOML file.
 
     Example:
         >>> [cell.label for cell in load_experiment("demo").cells()]
@@ -185,7 +189,7 @@ def load_experiment(name_or_path: str | Path) -> Experiment:
     about = content.get("experiment", {})
     _check_keys(about, _ABOUT, f"{path.name}: experiment.")
     experiment = _build(path.stem, about, content)
-    experiment.cells()  # a wrong key or value in the grid is an error now, not in the middle of the night
+    experiment.cells()  # validate the whole grid at load time
     return experiment
 
 
@@ -231,12 +235,12 @@ def _build(name: str, about: Mapping[str, Any], content: Mapping[str, Any]) -> E
 
 
 def list_recipes() -> list[str]:
-    """The names of the recipes that come with the package."""
+    """Return the names of the recipes in the package."""
     return sorted(path.stem for path in (_HERE / "recipes").glob("*.toml"))
 
 
 def load_recipe(name_or_path: str | Path) -> RunConfig:
-    """Loads a recipe — how to train — by its name in the package (``"small"``) or from a TOML file.
+    """Load a recipe (a training config) by its name in the package (``"small"``) or from a TOML file.
 
     Example:
         >>> load_recipe("small").optim.schedule

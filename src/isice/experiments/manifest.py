@@ -1,4 +1,4 @@
-"""What an experiment is, as a report needs it: written beside the runs, so that a folder explains itself."""
+"""The manifest of an experiment, ``experiment.json``: everything that a report of its runs needs."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ FILE = "experiment.json"
 
 @dataclass(frozen=True)
 class Entry:
-    """One run that belongs to the experiment."""
+    """One run of the experiment."""
 
     name: str
     label: str
@@ -29,10 +29,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """An experiment without its recipes: titles, axes (axis → value → label), runs, and the printed numbers.
+    """Titles, runs and published numbers of an experiment.
 
-    ``changed`` are the overrides ``a.b=c`` that depart from its file; ``pool`` is the folder of records, seen from its
-    own.
+    ``axes`` maps axis → value → label, ``changed`` are the overrides ``a.b=c`` that change results, and ``pool`` is the
+    folder of the records, relative to that of the manifest. The other fields are those of
+    :class:`isice.experiments.loader.Experiment`.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Manifest:
 
 
 def describe(experiment: Experiment, pool: str = ".") -> Manifest:
-    """The manifest of an experiment whose records are found under ``pool``, seen from its folder."""
+    """Return the manifest of an experiment; ``pool`` is the folder of records, relative to that of the manifest."""
     axes = {axis.name: {value.name: value.label for value in axis.values} for axis in experiment.axes}
     for aggregate in experiment.aggregates:
         if aggregate.axis in axes:
@@ -78,13 +79,13 @@ def describe(experiment: Experiment, pool: str = ".") -> Manifest:
 
 
 def write_manifest(manifest: Manifest, folder: Path) -> None:
-    """Writes ``experiment.json`` in one step: several processes may do so at once."""
+    """Write ``experiment.json`` atomically; several processes may do so at once."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / FILE, json.dumps(asdict(manifest), indent=1, ensure_ascii=False))
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a folder of runs, or None if there is none that this version can read."""
+    """Return the manifest of a folder of runs, or None if there is none that this version can read."""
     path = folder / FILE
     content = _tuples(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     if content.keys() != {f.name for f in fields(Manifest)}:
@@ -100,7 +101,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def _tuples(value: Any) -> Any:
-    """JSON's lists as tuples; a run's config stays as it was written."""
+    """Convert lists to tuples, except in configs of runs."""
     if isinstance(value, list):
         return tuple(_tuples(item) for item in value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What would run, in which process, and how long it may take."""
+"""Which cells would run, and an estimate of how long they take."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from .loader import Cell, Experiment
 
 @dataclass(frozen=True)
 class Step:
-    """What happens to one cell: it is skipped because of the run in ``finished``, or takes about ``seconds``."""
+    """A cell to compute in about ``seconds``, or to skip because of the run in ``finished``."""
 
     cell: Cell
     finished: Path | None
@@ -24,13 +24,13 @@ class Step:
 def select_cells(
     experiment: Experiment, limits: Iterable[str] = (), *, shard: str | None = None, only: int | None = None
 ) -> list[Cell]:
-    """The cells to run.
+    """Return the cells to run.
 
     Args:
         experiment: The experiment.
         limits: ``axis=value`` or ``axis=value,value``: only these values of that axis.
         shard: ``"i/n"``: every n-th cell, from the i-th on, counted from 0.
-        only: The number of a single cell, counted from 0 among those that the limits leave.
+        only: The index of a single cell among those within the limits, counted from 0.
 
     Example:
         >>> from isice.experiments.loader import load_experiment
@@ -50,9 +50,9 @@ def select_cells(
 
 
 def read_limits(experiment: Experiment, limits: Iterable[str]) -> dict[str, set[str]]:
-    """``["dataset=cub,cars"]`` → ``{"dataset": {"cub200", "cars"}}``."""
+    """Parse ``["dataset=cub,cars"]`` to ``{"dataset": {"cub200", "cars"}}``."""
     axes = {axis.name: axis for axis in experiment.axes}
-    # An axis of one setting answers to its last word as well: pooling for model.pooling.
+    # Accept the last word of a setting as a short name: pooling for model.pooling.
     axes |= {axis.name.rsplit(".", 1)[-1]: axis for axis in experiment.axes}
     wanted: dict[str, set[str]] = {}
     for limit in limits:
@@ -65,7 +65,7 @@ def read_limits(experiment: Experiment, limits: Iterable[str]) -> dict[str, set[
 
 
 def unknown_axis(limit: str, axes: Iterable[Axis]) -> ValueError:
-    """The error of a limit that names no axis: what there is, and which axis has the value that was asked for."""
+    """Return the error for a limit without a known axis; it suggests the axis that has the value."""
     known = {axis.name: [value.name for value in axis.values] for axis in axes}
     listed = "; ".join(f"{name} ({_shortened(values)})" for name, values in known.items())
     name, _, words = limit.partition("=")
@@ -88,14 +88,14 @@ def _read_shard(text: str) -> tuple[int, int]:
 
 
 def plan(cells: Iterable[Cell], kind: str, records: list[Record], *, force: bool = False) -> list[Step]:
-    """What would happen to every cell, with times estimated from ``records``."""
+    """Return what would happen to every cell, with times estimated from ``records``."""
     finished = {} if force else finished_folders(records)
     done = [record for record in records if record["status"] == "finished" and record.get("kind", "train") == kind]
     return [Step(cell, finished.get(cell.hash), _estimate(cell.config, kind, done)) for cell in cells]
 
 
 def _estimate(config: Any, kind: str, done: list[Record]) -> float | None:
-    """Seconds, from earlier runs with the same head, network and data, else with any head; None without such runs."""
+    """Estimate seconds from runs with the same network and data, and the same head if there are any."""
     if kind != "train":
         times = [record["seconds"] for record in done if "seconds" in record]
         return sum(times) / len(times) if times else None
@@ -118,20 +118,20 @@ def _cost_key(backbone: Any, data: Any, image_size: Any) -> tuple[Any, ...]:
 
 
 def summary(steps: list[Step]) -> str:
-    """One line: how many run, how many are skipped, how long it may take."""
+    """Return one line with the number of runs, the number skipped and the estimated time."""
     waiting = [step for step in steps if step.finished is None]
     known = [step.seconds for step in waiting if step.seconds is not None]
-    line = f"{len(waiting)} to run, {len(steps) - len(waiting)} finished before"
+    line = f"{len(waiting)} to run, {len(steps) - len(waiting)} finished"
     if not waiting:
         return line
     if not known:
-        return f"{line}; time unknown: no earlier record of such a run"
+        return f"{line}; time unknown: no record of a similar run"
     rest = "" if len(known) == len(waiting) else f" for {len(known)} of them, unknown for the others"
     return f"{line}; about {duration(sum(known))} on one device{rest}"
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds in words.
+    """Format seconds.
 
     Example:
         >>> duration(45), duration(5400), duration(200000), duration(None)

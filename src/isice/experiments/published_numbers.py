@@ -1,11 +1,11 @@
-"""Numbers that somebody printed, and which numbers of ours they are compared with. The two are never mixed.
+"""Published numbers of a table, and the metrics of our runs that they are compared with.
 
 ::
 
-    [metrics]                                # what is compared; test accuracy unless given
+    [metrics]                                # what is compared; by default test accuracy
     top1 = { label = "top-1 (%)", key = "accuracy.test", scale = 100 }
 
-    [[aggregates]]                           # a value of an axis that is computed from others
+    [[aggregates]]                           # a value of an axis computed from others
     axis = "dataset"
     name = "average"
     how = "mean"
@@ -13,7 +13,7 @@
     [printed]
     source = "Table 3"
     rows = ["method"]
-    columns = ["dataset", "backbone"]        # joined by a slash in the head of the table
+    columns = ["dataset", "backbone"]        # joined by a slash in the header
     table = '''
              cub200/vgg16   cars/vgg16
     isice    86.5           94
@@ -22,7 +22,7 @@
 
     [[printed.notes]]
     at = { method = "isice", dataset = "cars" }
-    text = "printed without a decimal"       # a place can name several values: dataset = ["cars", "cub200"]
+    text = "printed without a decimal"       # several values: dataset = ["cars", "cub200"]
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,22 +33,22 @@ from .._checks import check_choice
 from .axes import Axis
 
 METRIC = "metric"
-_NOTHING = ("—", "--", "-")
+_MISSING = ("—", "--", "-")
 
 
 @dataclass(frozen=True)
 class Metric:
-    """Where a number is found in a record, and how it is shown.
+    """A number in a record and its format.
 
     Attributes:
-        name: How the printed table calls it.
-        label: How reports call it.
+        name: Name in the published table.
+        label: Name in reports.
         key: Path in the record (``"accuracy.test"``); ``"evaluation.…"`` is read from the run's evaluation.json.
         scale: Factor on the stored number.
         digits: Decimals shown.
-        of: The metric whose ratio this is.
-        relative_to: The place (axis → value) of the denominator of a ratio; other axes stay.
-        better: ``"higher"`` or ``"lower"`` if a difference to the paper can be called good or bad, else empty.
+        of: For a ratio, the metric to divide.
+        relative_to: For a ratio, the values (axis → value) at which the denominator is taken.
+        better: ``"higher"`` or ``"lower"``, or empty if neither is better.
     """
 
     name: str
@@ -66,7 +66,7 @@ ACCURACY = Metric("accuracy", "test accuracy (%)", "accuracy.test", 100.0, bette
 
 @dataclass(frozen=True)
 class Aggregate:
-    """A value of an axis that is the mean or standard deviation over other values of it."""
+    """A value of an axis that is the mean or standard deviation over its other values."""
 
     axis: str
     name: str
@@ -77,19 +77,19 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Note:
-    """A remark on all printed numbers at a place (axis → values)."""
+    """A note on all published numbers with the given values (axis → values)."""
 
     at: tuple[tuple[str, tuple[str, ...]], ...]
     text: str
 
     def concerns(self, place: Mapping[str, str]) -> bool:
-        """Whether a number at ``place`` has this note."""
+        """Return whether a number at ``place`` has this note."""
         return all(place.get(axis) in values for axis, values in self.at)
 
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A printed table. A key has one value for every axis in ``rows`` and ``columns``; numbers are text, as printed."""
+    """A published table: key → number, as printed. A key has one value per axis in ``rows`` and ``columns``."""
 
     source: str = ""
     rows: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class PublishedTable:
 
 
 def read_metrics(table: Mapping[str, Any]) -> tuple[Metric, ...]:
-    """The table ``[metrics]``; without one, test accuracy."""
+    """Read the table ``[metrics]``; without one, return test accuracy."""
     found = []
     for name, content in table.items():
         values = {"label": name, **content}
@@ -118,13 +118,15 @@ def read_metrics(table: Mapping[str, Any]) -> tuple[Metric, ...]:
             raise ValueError(f"experiment: expected metrics.{name} to have fields of Metric, got {error}.") from None
         check_choice("experiment", f"metrics.{name}.better", metric.better, ("", "higher", "lower"))
         if not metric.key and metric.of not in table:
-            raise ValueError(f"experiment: expected metrics.{name} to have a key, or the name of a metric in 'of'.")
+            raise ValueError(
+                f"experiment: expected metrics.{name} to have a 'key' in the record, or 'of' with the name of a metric."
+            )
         found.append(metric)
     return tuple(found) or (ACCURACY,)
 
 
 def read_aggregates(tables: Sequence[Mapping[str, Any]], axes: Sequence[Axis]) -> tuple[Aggregate, ...]:
-    """The tables ``[[aggregates]]``."""
+    """Read the tables ``[[aggregates]]``."""
     by_name = {axis.name: axis for axis in axes}
     found = []
     for table in tables:
@@ -138,7 +140,7 @@ def read_aggregates(tables: Sequence[Mapping[str, Any]], axes: Sequence[Axis]) -
 
 
 def read_published(table: Mapping[str, Any], known: Mapping[str, set[str]]) -> PublishedTable | None:
-    """The table ``[printed]``; every word in it must be a known value of its axis."""
+    """Read the table ``[printed]``; every key must consist of known values of its axes."""
     if not table:
         return None
     rows, columns = tuple(table["rows"]), tuple(table["columns"])
@@ -156,7 +158,7 @@ def read_published(table: Mapping[str, Any], known: Mapping[str, set[str]]) -> P
             )
         row_keys.append(key)
         for column, text in zip(column_keys, texts, strict=True):
-            if text not in _NOTHING:
+            if text not in _MISSING:
                 numbers.append(((*key, *column), _number(text, key)))
     notes = tuple(_read_note(note) for note in table.get("notes", ()))
     source = table.get("source", "")
@@ -171,7 +173,7 @@ def _read_note(table: Mapping[str, Any]) -> Note:
 
 
 def value_of(text: str) -> float:
-    """A printed number as a number; thousands may be separated by commas.
+    """Convert a printed number, possibly with commas between thousands.
 
     Example:
         >>> value_of("11,788")

@@ -1,24 +1,22 @@
-"""Runs the cells of an experiment: finished ones are skipped, failed ones do not stop the others."""
+"""Run the cells of an experiment: skip finished ones, continue after failures."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ..records import find_records, finished_folders
 from .loader import Cell, Experiment
 from .manifest import describe, write_manifest
-from .sweep import run_on_devices
+from .sweep import Compute, run_on_devices
 
-Job = Callable[[Any, Path, str], Any]
-# Skipped runs that are named one by one; more are counted.
-FEW = 10
+# More skipped runs than this are counted instead of listed.
+MAX_LISTED = 10
 
 
 @dataclass
 class Outcome:
-    """The names of the cells that were run, skipped and failed; failures with their message."""
+    """Names of the cells that were computed, skipped and failed, the latter with their error."""
 
     done: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
@@ -28,7 +26,7 @@ class Outcome:
 def run_experiment(
     experiment: Experiment,
     out: str | Path,
-    job: Job,
+    compute: Compute,
     *,
     cells: Sequence[Cell] | None = None,
     pool: str | Path | None = None,
@@ -36,17 +34,17 @@ def run_experiment(
     force: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
-    """Runs every cell that has no finished record yet.
+    """Run every cell that has no finished record yet.
 
     Args:
-        experiment: What to run.
-        out: Folder for the runs, one subfolder each.
-        job: Computes one config into a folder under a label and leaves a record there, also of a failure.
+        experiment: The experiment.
+        out: Folder for the runs, one sub-folder each.
+        compute: Computes a config into a folder under a label, and writes its record, also if it fails.
         cells: The cells to run; all of the experiment by default.
-        pool: Folder in which finished runs are looked for; ``out`` by default. A common one shares runs.
-        devices: One process on each of these devices ("cuda:0", "cpu"); by default this process runs all cells.
+        pool: Folder in which finished runs are searched; ``out`` by default. A common pool shares runs.
+        devices: Devices ("cuda:0", "cpu") with one process each; by default, this process runs all cells.
         force: Run finished cells again.
-        tell: Gets lines of text about cells that are skipped or failed.
+        tell: Called with a line of text for skipped and failed cells.
     """
     out = Path(out)
     write_manifest(describe(experiment, os.path.relpath(pool or out, out)), out)
@@ -58,12 +56,12 @@ def run_experiment(
         else:
             waiting.append(cell)
     outcome.skipped.extend(cell.name for cell in skipped)
-    if len(skipped) > FEW:
-        tell(f"{len(skipped)} runs finished before, skipped")
-    for cell in skipped if len(skipped) <= FEW else ():
+    if len(skipped) > MAX_LISTED:
+        tell(f"{len(skipped)} finished runs skipped")
+    for cell in skipped if len(skipped) <= MAX_LISTED else ():
         where = "" if finished[cell.hash] == out / cell.name else f" in {finished[cell.hash]}"
-        tell(f"{cell.label}: finished before{where}, skipped")
-    results = run_on_devices(waiting, out, job, devices, tell) if devices else _run_here(waiting, out, job)
+        tell(f"{cell.label}: skipped, finished{where}")
+    results = run_on_devices(waiting, out, compute, devices, tell) if devices else _run_here(waiting, out, compute)
     for cell, error in results:
         if error is None:
             outcome.done.append(cell.name)
@@ -73,10 +71,10 @@ def run_experiment(
     return outcome
 
 
-def _run_here(cells: Sequence[Cell], out: Path, job: Job) -> Any:
+def _run_here(cells: Sequence[Cell], out: Path, compute: Compute) -> Iterator[tuple[Cell, str | None]]:
     for cell in cells:
         try:
-            job(cell.config, out / cell.name, cell.label)
+            compute(cell.config, out / cell.name, cell.label)
         except Exception as error:
             yield cell, f"{type(error).__name__}: {error}"
         else:

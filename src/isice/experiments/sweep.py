@@ -1,7 +1,7 @@
-"""Cells on several devices: one process per device at a time, one run per process.
+"""Cells on several devices: one process per run, one run at a time per device.
 
-A process of its own for every run means that a crash or an out-of-memory kill costs that run and no other. For a
-cluster, start ``isice run … --shard i/n`` or ``--only-cell i`` with its own launcher instead.
+A crash or an out-of-memory kill then stops only its own run. On a cluster, let its launcher start
+``isice run … --shard i/n`` or ``--only-cell i`` instead.
 """
 
 import contextlib
@@ -18,22 +18,23 @@ from typing import Any
 from ..records import new_record, read_record, write_record
 from .loader import Cell
 
-Job = Callable[[Any, Path, str], Any]
+# Computes a config into a folder, under a label, and writes its record.
+Compute = Callable[[Any, Path, str], Any]
 LOG_FILE = "log.txt"
-GRACE_SECONDS = 10
+GRACE_SECONDS = 10  # for runs to end by themselves after an interrupt
 
 
 def run_on_devices(
-    cells: Sequence[Cell], out: Path, job: Job, devices: Sequence[str], tell: Callable[[str], None]
+    cells: Sequence[Cell], out: Path, compute: Compute, devices: Sequence[str], tell: Callable[[str], None]
 ) -> Iterator[tuple[Cell, str | None]]:
-    """Runs the cells, each on the next free device; gives each with its error, or None, as soon as it has ended.
+    """Run each cell on the next free device; yield it with its error, or None, as soon as it ends.
 
     Args:
-        cells: What to run.
+        cells: The cells to run.
         out: Folder for the runs.
-        job: A function that can be pickled; its output goes to ``log.txt`` in the run's folder.
+        compute: A function that can be pickled; its output goes to ``log.txt`` in the run's folder.
         devices: Such as ``["cuda:0", "cuda:1"]``.
-        tell: Gets a line when a run starts.
+        tell: Called with a line of text when a run starts.
     """
     waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
     ended: queue.SimpleQueue[tuple[Cell, str | None]] = queue.SimpleQueue()
@@ -42,7 +43,7 @@ def run_on_devices(
     stop, started = threading.Event(), list[BaseProcess]()
 
     def serve(device: str) -> None:
-        """Takes cells until there are none."""
+        """Run cells on one device until none are left."""
         while not stop.is_set():
             try:
                 cell = waiting.get_nowait()
@@ -50,7 +51,7 @@ def run_on_devices(
                 return
             tell(f"{cell.label}: started on {device}, output in {out / cell.name / LOG_FILE}")
             try:
-                ended.put((cell, _run_process(cell, out / cell.name, job, device, started)))
+                ended.put((cell, _run_process(cell, out / cell.name, compute, device, started)))
             except Exception as error:
                 ended.put((cell, f"{type(error).__name__}: {error}"))
 
@@ -65,18 +66,18 @@ def run_on_devices(
 
 
 def _end(processes: list[BaseProcess]) -> None:
-    """Ends runs that are still going after an interrupt; the terminal has told them too, so they get a moment."""
+    """Terminate runs that are still active; after Ctrl-C the terminal has interrupted them too."""
     for process in processes:
         if process.is_alive():
             process.join(GRACE_SECONDS)
             process.terminate()
 
 
-def _run_process(cell: Cell, folder: Path, job: Job, device: str, started: list[BaseProcess]) -> str | None:
+def _run_process(cell: Cell, folder: Path, compute: Compute, device: str, started: list[BaseProcess]) -> str | None:
     folder.mkdir(parents=True, exist_ok=True)
     config = replace(cell.config, device=device) if hasattr(cell.config, "device") else cell.config
-    # No daemon: a run may start processes of its own, to load images.
-    process = multiprocessing.get_context("spawn").Process(target=_work, args=(job, config, folder, cell.label))
+    # Not a daemon: daemonic processes cannot start data loader workers.
+    process = multiprocessing.get_context("spawn").Process(target=_work, args=(compute, config, folder, cell.label))
     process.start()
     started.append(process)
     process.join()
@@ -91,15 +92,15 @@ def _run_process(cell: Cell, folder: Path, job: Job, device: str, started: list[
     return error
 
 
-def _work(job: Job, config: Any, folder: Path, label: str) -> None:
-    """The process: everything it prints goes to the log of the run."""
+def _work(compute: Compute, config: Any, folder: Path, label: str) -> None:
+    """Compute a run in this process, with its output in the log file."""
     with (
-        (folder / LOG_FILE).open("a", encoding="utf-8", buffering=1) as log,  # by lines: a killed process keeps them
+        (folder / LOG_FILE).open("a", encoding="utf-8", buffering=1) as log,  # by line, to survive a kill
         contextlib.redirect_stdout(log),
         contextlib.redirect_stderr(log),
     ):
         try:
-            job(config, folder, label)
+            compute(config, folder, label)
         except Exception as error:
             print(f"{type(error).__name__}: {error}", file=log)
             sys.exit(1)
