@@ -32,7 +32,7 @@ ALLOWED = {
     **CORE,
     "_extras": set(),
     "__main__": {"_extras", "cli"},
-    "estimator": {"functional", "ops"},
+    "estimator": {"functional", "ops", "report"},
     "metrics": set(),
     "_augment_config": set(),
     "config": {"_augment_config"},

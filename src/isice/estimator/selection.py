@@ -1,49 +1,68 @@
 """Choice of the sparsity by cross-validation, EBIC or StARS."""
 
+import warnings
 from collections.abc import Sequence
-from typing import Any, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.base import clone
-from sklearn.covariance import empirical_covariance, log_likelihood
-from sklearn.model_selection import check_cv
-from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from .._checks import check_choice, check_int, check_number
+from ..ops.correlation import partial_correlation
 from ..ops.graphical_lasso import sparsity_max
+from .covariances import Array
+from .criteria import CRITERIA, Criterion
 from .sparse_precision import SparsePrecision, to_numpy
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 __all__ = ["SparsePrecisionCV"]
+
+BETWEEN = 3  # λ values that a refinement inserts on either side of the best one
 
 
 class SparsePrecisionCV(SparsePrecision):
     """:class:`SparsePrecision` with λ chosen from the data; all folds (or subsamples) and all λ are one batch.
+
+    The grid is refined around the best λ, and extended where the best is its smallest.
 
     Args:
         selection: ``"cv"``: the best held-out log-likelihood; ``"ebic"``: the smallest extended Bayesian information
             criterion (Foygel and Drton 2010); ``"stars"``: the densest graph that stays stable under subsampling (Liu
             et al. 2010).
         sparsities: λ values to choose from, or how many to space logarithmically down from the smallest that gives a
-            diagonal matrix to a hundredth of it.
+            diagonal matrix to ``min_ratio`` of it.
+        min_ratio: The smallest λ of the first grid, as a share of the largest.
+        n_refinements: How often the grid is refined around the best λ. Where the best is the smallest, the grid is
+            first extended, down to 1e-5 of the largest. 0, or a list of ``sparsities``, keeps the grid.
         cv: Folds of ``"cv"``: a number or a scikit-learn splitter.
         gamma: Weight in ``"ebic"`` of the number of possible graphs, 0 (plain BIC) to 1.
         instability: Largest mean edge instability that ``"stars"`` accepts.
         n_subsamples: Subsamples of ``"stars"``.
         random_state: Seed of the subsamples.
-        scale, penalize_diagonal, tol, max_iter, assume_centered, device: See :class:`SparsePrecision`.
+        alphas: scikit-learn's name: the same as ``sparsities=alphas, scale="raw"``.
+        scale, penalize_diagonal, weights, covariance_estimator, missing, reweight, threshold, refit, tol, max_iter,
+            assume_centered, device, n_jobs, verbose, covariance: See :class:`SparsePrecision`. ``threshold`` and
+            ``refit`` apply to the final estimate, after λ is chosen.
 
     Attributes:
         sparsity_: The λ chosen.
+        alpha_: The same, under scikit-learn's name.
         sparsities_: All λ, descending (L,).
         selection_curve_: For each λ the mean held-out score, the criterion, or the instability (L,).
         selection_spread_: Standard error over the folds (L,); None unless ``selection="cv"``.
+        cv_results_: As in scikit-learn: ``"alphas"``, ``"mean_test_score"``, ``"std_test_score"`` and the score of each
+            split, for ``selection="cv"``.
         precision_path_: Precision matrices of all data for each λ (L, D, D).
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(60, 4))
-        >>> model = SparsePrecisionCV(selection="ebic", sparsities=5).fit(x)
+        >>> model = SparsePrecisionCV(selection="ebic", sparsities=5, n_refinements=0).fit(x)
         >>> model.precision_path_.shape
         (5, 4, 4)
     """
@@ -53,6 +72,8 @@ class SparsePrecisionCV(SparsePrecision):
         *,
         selection: Literal["cv", "ebic", "stars"] = "cv",
         sparsities: int | Sequence[float] = 20,
+        min_ratio: float = 0.01,
+        n_refinements: int = 2,
         cv: Any = None,
         gamma: float = 0.5,
         instability: float = 0.05,
@@ -60,13 +81,25 @@ class SparsePrecisionCV(SparsePrecision):
         random_state: Any = 0,
         scale: Literal["raw", "correlation", "trace"] = "correlation",
         penalize_diagonal: bool = False,
+        weights: ArrayLike | None = None,
+        covariance_estimator: Any = "empirical",
+        missing: Literal["raise", "pairwise"] = "raise",
+        reweight: Literal["adaptive", "scad", "mcp"] | None = None,
+        threshold: float = 0.0,
+        refit: Literal["support"] | None = None,
         tol: float = 1e-6,
         max_iter: int = 5000,
         assume_centered: bool = False,
         device: str = "cpu",
+        n_jobs: int | None = None,
+        verbose: bool = False,
+        alphas: int | Sequence[float] | None = None,
+        covariance: Any = None,
     ) -> None:
         self.selection = selection
         self.sparsities = sparsities
+        self.min_ratio = min_ratio
+        self.n_refinements = n_refinements
         self.cv = cv
         self.gamma = gamma
         self.instability = instability
@@ -74,77 +107,147 @@ class SparsePrecisionCV(SparsePrecision):
         self.random_state = random_state
         self.scale = scale
         self.penalize_diagonal = penalize_diagonal
+        self.weights = weights
+        self.covariance_estimator = covariance_estimator
+        self.missing = missing
+        self.reweight = reweight
+        self.threshold = threshold
+        self.refit = refit
         self.tol = tol
         self.max_iter = max_iter
         self.assume_centered = assume_centered
         self.device = device
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.alphas = alphas
+        self.covariance = covariance
 
-    def fit(self, X: ArrayLike, y: Any = None) -> "SparsePrecisionCV":
-        """Chooses λ and fits to samples X (N, D); ``y`` is ignored."""
-        check_choice("SparsePrecisionCV", "selection", self.selection, ("cv", "ebic", "stars"))
-        samples = self._validated(X)
-        cov = self._covariance(samples)
-        self.sparsities_ = self._grid(cov)
-        path = [to_numpy(tensor) for tensor in self._solve(cov[None], self.sparsities_)]
-        self.precision_path_, self.selection_spread_ = path[0], None
-        best = {"cv": self._by_cv, "ebic": self._by_ebic, "stars": self._by_stars}[self.selection](samples, cov)
-        self.sparsity_ = float(self.sparsities_[best])
-        self._store(samples, *(array[best] for array in path))
+    def fit(
+        self,
+        X: ArrayLike,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Choose λ and fit to samples X (N, D), optionally weighted (N,).
+
+        Args:
+            X: Samples.
+            y: Ignored, except by splitters that stratify.
+            sample_weight: Weights of the samples (N,).
+            groups: Labels (N,) for splitters such as ``GroupKFold``.
+        """
+        check_choice("SparsePrecisionCV", "selection", self.selection, CRITERIA)
+        samples, weight = self._validated(X, sample_weight)
+        if self._source == "precomputed":
+            raise ValueError("SparsePrecisionCV: expected samples, got covariance_estimator='precomputed'; λ cannot be "
+                             "chosen without them. Use SparsePrecision.")  # fmt: skip
+        cov = self._covariance(samples, weight)
+        criterion = CRITERIA[self.selection](self, samples, weight, cov, y, groups)
+        path = self._search(criterion, cov)
+        best = criterion.best()
+        self.sparsities_ = np.array(criterion.grid)
+        self.precision_path_ = path[0]
+        self.selection_curve_, self.selection_spread_ = criterion.curve(), criterion.spread()
+        if self.selection == "cv":
+            self.cv_results_ = criterion.results()
+        self._warn_at_edge(criterion, best, cov)
+        self._store(samples, weight, cov, float(self.sparsities_[best]), *(array[best] for array in path))
+        self.alpha_ = self.sparsity_
         return self
 
-    def fit_batch(self, subjects: Sequence[ArrayLike]) -> "list[SparsePrecision]":
-        """Chooses λ and fits for each subject in turn; the folds and the path of each are one batch."""
+    def fit_batch(self, subjects: Sequence[ArrayLike]) -> list[Self]:
+        """Choose λ and fit for each subject in turn; the folds and the path of each are one batch."""
         return [clone(self).fit(x) for x in subjects]
 
-    def _grid(self, cov: np.ndarray) -> np.ndarray:
-        if not isinstance(self.sparsities, int | np.integer):
-            grid = np.sort(np.asarray(self.sparsities, dtype=np.float64).ravel())[::-1].copy()
+    def plot_path(self, **options: Any) -> "Axes":
+        """Draw every partial correlation against λ; options of :func:`isice.report.graph_plots.plot_path`."""
+        from ..report.graph_plots import plot_path
+
+        check_is_fitted(self, "precision_path_")
+        path = partial_correlation(torch.as_tensor(self.precision_path_)).numpy()
+        return plot_path(self.sparsities_, path, **{"chosen": self.sparsity_, **options})
+
+    def plot_selection(self, **options: Any) -> "Axes":
+        """Draw the selection curve; options of :func:`isice.report.graph_plots.plot_selection`."""
+        from ..report.graph_plots import plot_selection
+
+        return plot_selection(self, **options)
+
+    @property
+    def _unit(self) -> str:
+        return self.scale if self.alphas is None else "raw"
+
+    def _search(self, criterion: Criterion, cov: Array) -> list[Array]:
+        """Evaluate the first grid, then refine or extend it; return the solutions of all data along the path."""
+        new, refinements, solutions = self._grid(cov), 0, dict[float, list[Array]]()
+        while True:
+            path = [to_numpy(tensor) for tensor in self._solve(cov[None], new)]
+            criterion.add(new, path[0])
+            solutions.update({value: [array[i] for array in path] for i, value in enumerate(new.tolist())})
+            grid, best = criterion.grid, criterion.best()
+            if self.verbose:
+                print(f"SparsePrecisionCV: {len(grid)} values of λ, best {grid[best]:.4g}")
+            if not self._automatic or len(grid) == 1 or self.n_refinements == 0:
+                break
+            if best == len(grid) - 1 and grid[-1] > criterion.smallest_ratio * grid[0]:
+                new = np.geomspace(grid[-1], 0.1 * grid[-1], 2 * BETWEEN + 1)[1:]
+            elif refinements < self.n_refinements:
+                around = grid[max(best - criterion.refine_above, 0) : best + 2]
+                new, refinements = _between(around), refinements + 1
+                if len(new) == 0:
+                    break
+            else:
+                break
+        return [np.stack(arrays) for arrays in zip(*(solutions[value] for value in criterion.grid), strict=True)]
+
+    @property
+    def _automatic(self) -> bool:
+        return isinstance(self._grid_option, int | np.integer)
+
+    @property
+    def _grid_option(self) -> Any:
+        return self.sparsities if self.alphas is None else self.alphas
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("SparsePrecisionCV", "min_ratio", float(self.min_ratio), strict=True)
+        check_int("SparsePrecisionCV", "n_refinements", int(self.n_refinements), minimum=0)
+
+    def _grid(self, cov: Array) -> Array:
+        if not self._automatic:
+            grid = np.sort(np.asarray(self._grid_option, dtype=np.float64).ravel())[::-1].copy()
             if len(grid) == 0 or not np.all(grid > 0):
-                raise ValueError(f"SparsePrecisionCV: expected sparsities > 0, got {self.sparsities!r}.")
+                raise ValueError(f"SparsePrecisionCV: expected sparsities > 0, got {self._grid_option!r}.")
             return grid
-        check_int("SparsePrecisionCV", "sparsities", int(self.sparsities), minimum=1)
-        largest = float(sparsity_max(torch.as_tensor(cov), scale=self.scale)) or 1.0
-        return np.geomspace(largest, 0.01 * largest, int(self.sparsities))
+        count = int(self._grid_option)
+        check_int("SparsePrecisionCV", "sparsities", count, minimum=1)
+        largest = self._largest(cov)
+        return np.geomspace(largest, self.min_ratio * largest, count)
 
-    def _by_cv(self, samples: np.ndarray, cov: np.ndarray) -> int:
-        folds = list(check_cv(self.cv).split(samples))
-        means = [0 * samples[0] if self.assume_centered else samples[train].mean(axis=0) for train, _ in folds]
-        train_covs = np.stack([self._covariance(samples[train]) for train, _ in folds])
-        test_covs = [
-            empirical_covariance(samples[test] - mean, assume_centered=True)
-            for (_, test), mean in zip(folds, means, strict=True)
-        ]
-        precision = to_numpy(self._solve(train_covs[None], self.sparsities_[:, None]).precision)
-        scores = np.array([[log_likelihood(c, p) for c, p in zip(test_covs, row, strict=True)] for row in precision])
-        self.selection_curve_ = scores.mean(axis=1)
-        self.selection_spread_ = scores.std(axis=1) / np.sqrt(len(folds))
-        return int(np.argmax(self.selection_curve_))
+    def _largest(self, cov: Array) -> float:
+        """Smallest λ that gives a diagonal matrix, apart from entries without penalty."""
+        weights = None
+        if self.weights is not None:
+            given = np.asarray(self.weights, dtype=np.float64)
+            weights = torch.as_tensor(np.where(given > 0, given, np.inf))
+        return float(sparsity_max(torch.as_tensor(cov), weights=weights, scale=self._unit)) or 1.0
 
-    def _by_ebic(self, samples: np.ndarray, cov: np.ndarray) -> int:
-        check_number("SparsePrecisionCV", "gamma", self.gamma)
-        n, size = samples.shape
-        fit = n * (np.linalg.slogdet(self.precision_path_)[1] - (cov * self.precision_path_).sum(axis=(1, 2)))
-        edges = _edges(self.precision_path_).sum(axis=1)
-        self.selection_curve_ = -fit + edges * (np.log(n) + 4 * self.gamma * np.log(size))
-        return int(np.argmin(self.selection_curve_))
-
-    def _by_stars(self, samples: np.ndarray, cov: np.ndarray) -> int:
-        check_number("SparsePrecisionCV", "instability", self.instability, strict=True)
-        check_int("SparsePrecisionCV", "n_subsamples", self.n_subsamples, minimum=2)
-        rng, n = check_random_state(self.random_state), len(samples)
-        # The size that Liu et al. prove consistent, where there are enough samples for it.
-        size = int(10 * np.sqrt(n)) if n > 144 else max(2, int(0.8 * n))
-        parts = [samples[rng.choice(n, size, replace=False)] for _ in range(self.n_subsamples)]
-        covs = np.stack([self._covariance(part) for part in parts])
-        precision = to_numpy(self._solve(covs[None], self.sparsities_[:, None]).precision)
-        frequency = _edges(precision).mean(axis=1)
-        unstable = 2 * (frequency * (1 - frequency)).mean(axis=1) if frequency.shape[1] else np.zeros(len(precision))
-        self.selection_curve_ = np.maximum.accumulate(unstable)
-        stable = np.flatnonzero(self.selection_curve_ <= self.instability)
-        return int(stable[-1]) if len(stable) else 0
+    def _warn_at_edge(self, criterion: Criterion, best: int, cov: Array) -> None:
+        message = criterion.complaint()
+        grid, largest = criterion.grid, self._largest(cov)
+        if message is None and best == len(grid) - 1 and len(grid) > 1:
+            message = (
+                f"the best λ, {grid[best]:.3g}, is the smallest of the grid; lower min_ratio or add smaller values"
+            )
+        elif message is None and best == 0 and len(grid) > 1 and grid[0] < largest * (1 - 1e-9):
+            message = f"the best λ, {grid[best]:.3g}, is the largest of the grid; add values up to {largest:.3g}"
+        if message is not None:
+            warnings.warn(f"SparsePrecisionCV: {message}.", UserWarning, stacklevel=3)
 
 
-def _edges(precision: np.ndarray) -> np.ndarray:
-    """Which pairs i < j are connected: (..., D, D) → (..., D(D−1)/2)."""
-    rows, columns = np.triu_indices(precision.shape[-1], 1)
-    return precision[..., rows, columns] != 0
+def _between(values: list[float]) -> Array:
+    """λ between successive values, descending."""
+    inner = [np.geomspace(left, right, BETWEEN + 2)[1:-1] for left, right in pairwise(values)]
+    return np.concatenate(inner) if inner else np.array([])

@@ -1,23 +1,32 @@
 """Sparse inverse covariance as a scikit-learn estimator."""
 
-from collections.abc import Sequence
-from typing import Any, Literal
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.base import clone
-from sklearn.covariance import EmpiricalCovariance, empirical_covariance
-from sklearn.utils.validation import validate_data
+from sklearn.covariance import EmpiricalCovariance
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
 
 from .._checks import check_choice, check_int, check_number
 from ..ops.correlation import partial_correlation
 from ..ops.graphical_lasso import SCALES, GraphicalLassoResult, graphical_lasso
+from .covariances import Array, check_covariance_estimator, covariance, effective_samples, location
+from .graph import GraphMixin
+from .inference import InferenceMixin
+from .reweighting import REWEIGHTINGS
 
 __all__ = ["SparsePrecision"]
 
+REWEIGHTING_STEPS = 3
 
-class SparsePrecision(EmpiricalCovariance):
+
+class SparsePrecision(GraphMixin, InferenceMixin, EmpiricalCovariance):  # type: ignore[misc]
     """Sparse inverse covariance of samples (N, D), solved to a certified duality gap.
 
     Args:
@@ -25,18 +34,36 @@ class SparsePrecision(EmpiricalCovariance):
         scale: Unit of λ: ``"correlation"``, as if the variables had unit variance, so that λ ≥ 1 always gives a
             diagonal matrix; ``"raw"`` for scikit-learn's ``alpha``; ``"trace"``.
         penalize_diagonal: Whether the diagonal is penalized too.
+        weights: Non-negative, symmetric factors of the penalty per entry (D, D).
+        covariance_estimator: ``"empirical"``; ``"spearman"``, ``"kendall"`` or ``"nonparanormal"``, the correlation of
+            a Gaussian copula from ranks with the standard deviations of the data; a scikit-learn estimator such as
+            ``LedoitWolf()``; ``"precomputed"``: X is a covariance matrix.
+        missing: ``"raise"``, or ``"pairwise"`` to correlate each pair of variables over the samples that have both.
+            Like rank correlations, the matrix is projected to be positive semi-definite.
+        reweight: ``"adaptive"`` (adaptive lasso), ``"scad"`` or ``"mcp"``: three further solves with weights from the
+            solution before, the local linear approximation of a penalty that biases strong edges less.
+        threshold: Remove edges whose partial correlation is at most this large.
+        refit: ``"support"``: maximum likelihood on the edges found, without penalty.
         tol: Largest duality gap, as a multiple of D.
         max_iter: Iterations after which a warning reports the gap reached.
         assume_centered: Whether the data have mean zero already.
         device: Where to solve, such as ``"cuda"``.
+        n_jobs: CPU threads of the solver, −1 for all cores; None leaves torch's setting.
+        verbose: Whether to print the progress.
+        alpha: scikit-learn's name: the same as ``sparsity=alpha, scale="raw"``.
+        covariance: scikit-learn's name of ``covariance_estimator``.
 
     Attributes:
+        sparsity_: The λ of this fit.
         precision_: Sparse inverse covariance (D, D), with exact zeros.
         covariance_: Its inverse (D, D).
         partial_correlation_: −Θ_ij/√(Θ_ii Θ_jj), unit diagonal (D, D).
-        dual_gap_: The objective is at most this far above its minimum.
+        dual_gap_: The objective is at most this far above its minimum; of the last problem solved.
+        costs_: Objective and duality gap at the solution, a list of one pair.
         n_iter_: Iterations.
         location_: Mean (D,).
+        sample_covariance_: The matrix S that was solved for (D, D).
+        n_samples_: Number of samples, with weights Kish's effective number; None for a precomputed matrix.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(200, 4))
@@ -53,27 +80,49 @@ class SparsePrecision(EmpiricalCovariance):
         *,
         scale: Literal["raw", "correlation", "trace"] = "correlation",
         penalize_diagonal: bool = False,
+        weights: ArrayLike | None = None,
+        covariance_estimator: Any = "empirical",
+        missing: Literal["raise", "pairwise"] = "raise",
+        reweight: Literal["adaptive", "scad", "mcp"] | None = None,
+        threshold: float = 0.0,
+        refit: Literal["support"] | None = None,
         tol: float = 1e-6,
         max_iter: int = 5000,
         assume_centered: bool = False,
         device: str = "cpu",
+        n_jobs: int | None = None,
+        verbose: bool = False,
+        alpha: float | None = None,
+        covariance: Any = None,
     ) -> None:
         self.sparsity = sparsity
         self.scale = scale
         self.penalize_diagonal = penalize_diagonal
+        self.weights = weights
+        self.covariance_estimator = covariance_estimator
+        self.missing = missing
+        self.reweight = reweight
+        self.threshold = threshold
+        self.refit = refit
         self.tol = tol
         self.max_iter = max_iter
         self.assume_centered = assume_centered
         self.device = device
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.alpha = alpha
+        self.covariance = covariance
 
-    def fit(self, X: ArrayLike, y: Any = None) -> "SparsePrecision":
-        """Fits to samples X (N, D); ``y`` is ignored."""
-        samples = self._validated(X)
-        result = self._solve(self._covariance(samples), self.sparsity)
-        return self._store(samples, *(to_numpy(tensor) for tensor in result))
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to samples X (N, D), optionally weighted (N,); ``y`` is ignored."""
+        samples, weight = self._validated(X, sample_weight)
+        sparsity = self.sparsity if self.alpha is None else self.alpha
+        cov = self._covariance(samples, weight)
+        result = self._solve(cov, sparsity)
+        return self._store(samples, weight, cov, sparsity, *(to_numpy(tensor) for tensor in result))
 
-    def fit_batch(self, subjects: Sequence[ArrayLike]) -> "list[SparsePrecision]":
-        """Fits one estimator per subject, all as one batch; the subjects share D but not the number of samples.
+    def fit_batch(self, subjects: Sequence[ArrayLike]) -> list[Self]:
+        """Fit one estimator per subject, all as one batch; the subjects share D but not the number of samples.
 
         Example:
             >>> rng = np.random.default_rng(0)
@@ -82,19 +131,51 @@ class SparsePrecision(EmpiricalCovariance):
             [(5, 5), (5, 5), (5, 5)]
         """
         models = [clone(self) for _ in subjects]
-        samples = [model._validated(x) for model, x in zip(models, subjects, strict=True)]
+        samples = [model._validated(x)[0] for model, x in zip(models, subjects, strict=True)]
         sizes = {x.shape[1] for x in samples}
         if len(sizes) != 1:
             raise ValueError(
                 f"SparsePrecision: expected subjects with the same number of variables, got {sorted(sizes) or 'none'}."
             )
-        result = self._solve(np.stack([self._covariance(x) for x in samples]), self.sparsity)
-        parts = zip(*(to_numpy(tensor) for tensor in result), strict=True)
-        return [model._store(x, *part) for model, x, part in zip(models, samples, parts, strict=True)]
+        sparsity = self.sparsity if self.alpha is None else self.alpha
+        covs = np.stack([self._covariance(x) for x in samples])
+        parts = zip(*(to_numpy(tensor) for tensor in self._solve(covs, sparsity)), strict=True)
+        together = zip(models, samples, covs, parts, strict=True)
+        return [model._store(x, None, cov, sparsity, *part) for model, x, cov, part in together]
 
-    def _validated(self, X: ArrayLike) -> np.ndarray:
+    def _at_fitted_sparsity(self) -> "SparsePrecision":
+        """An unfitted estimator with the same options and the λ of this fit."""
+        check_is_fitted(self, "sparsity_")
+        options = self.get_params(deep=False)
+        shared = {name: options[name] for name in SparsePrecision().get_params(deep=False) if name in options}
+        return SparsePrecision(**{**shared, "sparsity": self.sparsity_, "scale": self._unit, "alpha": None})
+
+    @property
+    def _unit(self) -> str:
+        return self.scale if self.alpha is None else "raw"
+
+    @property
+    def _source(self) -> Any:
+        return self.covariance_estimator if self.covariance is None else self.covariance
+
+    def _validated(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> tuple[Array, Array | None]:
+        """Samples as float64, or the matrix itself where it is precomputed, and their weights."""
+        who = type(self).__name__
         self._check_parameters()
-        return validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        finite = "allow-nan" if self.missing == "pairwise" else True
+        precomputed = isinstance(self._source, str) and self._source == "precomputed"
+        samples = validate_data(
+            self, X, dtype=np.float64, ensure_min_samples=1 if precomputed else 2, ensure_all_finite=finite
+        )
+        if precomputed and samples.shape[0] != samples.shape[1]:
+            raise ValueError(f"{who}: expected a precomputed covariance matrix (D, D), got shape {samples.shape}.")
+        if sample_weight is None:
+            return samples, None
+        if self._source != "empirical":
+            raise ValueError(
+                f"{who}: expected no sample_weight with covariance_estimator={self._source!r}; use 'empirical'."
+            )
+        return samples, _check_sample_weight(sample_weight, samples, dtype=np.float64, ensure_non_negative=True)
 
     def _check_parameters(self) -> None:
         who, options = type(self).__name__, self.get_params(deep=False)
@@ -102,31 +183,155 @@ class SparsePrecision(EmpiricalCovariance):
         check_choice(who, "scale", plain["scale"], SCALES)
         check_number(who, "tol", plain["tol"], strict=True)
         check_int(who, "max_iter", plain["max_iter"], minimum=1)
-        if "sparsity" in plain:
-            check_number(who, "sparsity", plain["sparsity"])
+        check_number(who, "threshold", plain["threshold"])
+        check_choice(who, "missing", self.missing, ("raise", "pairwise"))
+        if self.refit is not None:
+            check_choice(who, "refit", self.refit, ("support",))
+        if self.reweight is not None:
+            check_choice(who, "reweight", self.reweight, REWEIGHTINGS)
+        check_covariance_estimator(who, self._source)
+        for name in ("sparsity", "alpha"):
+            if plain.get(name) is not None:
+                check_number(who, name, plain[name])
 
-    def _covariance(self, samples: np.ndarray) -> np.ndarray:
-        return empirical_covariance(samples, assume_centered=self.assume_centered)
+    def _covariance(self, samples: Array, sample_weight: Array | None = None) -> Array:
+        if isinstance(self._source, str) and self._source == "precomputed":
+            return samples
+        return covariance(samples, self._source, sample_weight=sample_weight, assume_centered=self.assume_centered)
 
-    def _solve(self, cov: np.ndarray, sparsity: float | np.ndarray) -> GraphicalLassoResult:
+    def _part_covariances(self, samples: Array, weight: Array | None, parts: Sequence[Array], cov: Array) -> Array:
+        """Covariances of parts of the samples (P, D, D).
+
+        A variable that is constant in a part keeps the variance of all samples and is uncorrelated there.
+        """
+        covs = np.stack([self._covariance(samples[part], None if weight is None else weight[part]) for part in parts])
+        variance = np.diagonal(covs, axis1=-2, axis2=-1)
+        constant = variance <= 1e-14 * np.diag(cov)
+        for part, fixed in zip(covs, constant, strict=True):
+            part[fixed], part[:, fixed] = 0.0, 0.0
+            part[fixed, fixed] = np.diag(cov)[fixed]
+        if constant.any():
+            names = ", ".join(self._variable_names()[i] for i in np.flatnonzero(constant.any(axis=0)))
+            warnings.warn(
+                f"{type(self).__name__}: constant in some fold or subsample, and treated as uncorrelated there: "
+                f"{names}; drop such variables, or use fewer or stratified folds.",
+                UserWarning,
+                stacklevel=3,
+            )
+        return covs
+
+    def _solve(self, cov: Array, sparsity: Any) -> GraphicalLassoResult:
+        """Solve a batch (..., D, D) for λ (...), reweighting included."""
+        matrix = torch.as_tensor(cov, dtype=torch.float64, device=self.device)
+        lam = torch.as_tensor(sparsity, dtype=torch.float64, device=self.device)
+        given = None if self.weights is None else torch.as_tensor(np.asarray(self.weights, np.float64)).to(matrix)
+        with _threads(self.n_jobs):
+            result = self._graphical_lasso(matrix, lam, given, None)
+            if self.reweight is None:
+                return result
+            for _ in range(REWEIGHTING_STEPS):
+                magnitude = result.precision.abs() * self._units(matrix)
+                weights = REWEIGHTINGS[self.reweight](magnitude, lam[..., None, None])
+                result = self._graphical_lasso(matrix, lam, weights if given is None else weights * given, result)
+        return result
+
+    def _graphical_lasso(
+        self, cov: Tensor, sparsity: Tensor, weights: Tensor | None, init: GraphicalLassoResult | None
+    ) -> GraphicalLassoResult:
         return graphical_lasso(
-            torch.as_tensor(cov, dtype=torch.float64, device=self.device),
-            torch.as_tensor(sparsity, dtype=torch.float64),
-            scale=self.scale,
+            cov,
+            sparsity,
+            weights=weights,
+            scale=self._unit,
             penalize_diagonal=self.penalize_diagonal,
             tol=float(self.tol),
             max_iter=int(self.max_iter),
+            init=init,
         )
 
+    def _units(self, cov: Tensor) -> Tensor:
+        """Unit of the penalty per entry (..., D, D) or (..., 1, 1)."""
+        variance = cov.diagonal(dim1=-2, dim2=-1)
+        if self._unit == "correlation":
+            return (variance.unsqueeze(-1) * variance.unsqueeze(-2)).sqrt()
+        return torch.ones_like(cov) if self._unit == "raw" else variance.sum(-1)[..., None, None]
+
     def _store(
-        self, samples: np.ndarray, precision: np.ndarray, covariance: np.ndarray, gap: np.ndarray, n_iter: np.ndarray
-    ) -> "SparsePrecision":
-        self.location_ = np.zeros(samples.shape[1]) if self.assume_centered else samples.mean(axis=0)
-        self.precision_, self.covariance_ = precision, covariance
-        self.partial_correlation_ = partial_correlation(torch.as_tensor(precision)).numpy()
+        self,
+        samples: Array,
+        weight: Array | None,
+        cov: Array,
+        sparsity: float,
+        precision: Array,
+        covariance_: Array,
+        gap: Array,
+        n_iter: Array,
+        *_: Array,
+    ) -> Self:
+        precomputed = isinstance(self._source, str) and self._source == "precomputed"
+        self.location_ = np.zeros(len(cov)) if precomputed else location(samples, weight, self.assume_centered)
+        self.n_samples_ = None if precomputed else effective_samples(samples, weight)
+        self.sample_covariance_, self.sparsity_ = cov, float(sparsity)
+        self.costs_ = [(self._objective(cov, sparsity, precision), float(gap))]
+        self.precision_, self.covariance_ = precision, covariance_
         self.dual_gap_, self.n_iter_ = float(gap), int(n_iter)
+        self._remove_and_refit()
+        self.partial_correlation_ = partial_correlation(torch.as_tensor(self.precision_)).numpy()
+        if self.verbose:
+            print(f"{type(self).__name__}: λ = {sparsity:.4g}, {n_iter} iterations, duality gap {self.dual_gap_:.3g}")
         return self
 
+    def _objective(self, cov: Array, sparsity: float, precision: Array) -> float:
+        factor = np.ones_like(cov) if self.weights is None else np.array(self.weights, np.float64)
+        if not self.penalize_diagonal:
+            factor = factor * ~np.eye(len(cov), dtype=bool)
+        penalty = sparsity * factor * to_numpy(self._units(torch.as_tensor(cov)))
+        fit = (cov * precision).sum() - np.linalg.slogdet(precision)[1]
+        return float(fit + (penalty * np.abs(precision)).sum())
 
-def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().cpu().numpy()
+    def _remove_and_refit(self) -> None:
+        """Apply ``threshold`` and ``refit`` to the solution."""
+        if self.threshold > 0:
+            weak = np.abs(partial_correlation(torch.as_tensor(self.precision_)).numpy()) <= self.threshold
+            self.precision_ = np.where(weak, 0.0, self.precision_)
+        if self.refit is not None:
+            self._refit_on_support()
+        elif self.threshold > 0:
+            if np.linalg.eigvalsh(self.precision_)[0] <= 0:
+                raise ValueError(
+                    f"{type(self).__name__}: expected a positive definite matrix after threshold={self.threshold}, "
+                    "got an indefinite one; lower the threshold or pass refit='support'."
+                )
+            self.covariance_ = np.asarray(np.linalg.inv(self.precision_), dtype=np.float64)
+
+    def _refit_on_support(self) -> None:
+        # No correlation exceeds one, so twice that is a penalty that no entry off the support can pay.
+        weights = torch.as_tensor((self.precision_ == 0).astype(np.float64), device=self.device)
+        cov = torch.as_tensor(self.sample_covariance_, device=self.device)
+        result = graphical_lasso(
+            cov, 2.0, weights=weights, scale="correlation", tol=float(self.tol), max_iter=int(self.max_iter)
+        )
+        if not bool(torch.isfinite(result.gap)):
+            raise ValueError(
+                f"{type(self).__name__}: expected a support on which the likelihood has a maximum, got one that is too "
+                f"dense for the samples; raise the sparsity or leave refit=None."
+            )
+        self.precision_, self.covariance_ = to_numpy(result.precision), to_numpy(result.covariance)
+        self.dual_gap_, self.n_iter_ = float(result.gap), self.n_iter_ + int(result.n_iter)
+
+
+@contextlib.contextmanager
+def _threads(n_jobs: int | None) -> Iterator[None]:
+    """Limit torch to ``n_jobs`` CPU threads, −1 for all cores."""
+    before = torch.get_num_threads()
+    if n_jobs is not None:
+        torch.set_num_threads(n_jobs if n_jobs > 0 else torch.multiprocessing.cpu_count())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def to_numpy(tensor: Tensor) -> Array:
+    """Copy a tensor to a numpy array."""
+    return np.asarray(tensor.detach().cpu().numpy())

@@ -9,23 +9,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from isice.estimator import SparsePrecision, SparsePrecisionCV
 
-
-def chain_samples(n, size=8, seed=0):
-    """Samples of a Gauss–Markov chain: variable i depends on i ± 1 alone."""
-    precision = np.eye(size) + np.diag([-0.45] * (size - 1), 1) + np.diag([-0.45] * (size - 1), -1)
-    return np.random.default_rng(seed).multivariate_normal(np.arange(size), np.linalg.inv(precision), size=n)
-
-
-def chain_edges(size=8):
-    return np.eye(size, k=1, dtype=bool) | np.eye(size, k=-1, dtype=bool)
+from .chain import chain_edges, chain_samples
 
 
 @parametrize_with_checks(
     [
         SparsePrecision(),
-        SparsePrecisionCV(sparsities=3, cv=2),
-        SparsePrecisionCV(selection="ebic", sparsities=3),
-        SparsePrecisionCV(selection="stars", sparsities=3, n_subsamples=3),
+        SparsePrecisionCV(sparsities=3, cv=2, n_refinements=0),
+        SparsePrecisionCV(selection="ebic", sparsities=3, n_refinements=0),
+        SparsePrecisionCV(selection="stars", sparsities=3, n_subsamples=3, n_refinements=1),
     ]
 )
 def test_keeps_scikit_learns_rules(estimator, check):

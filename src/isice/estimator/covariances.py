@@ -1,0 +1,140 @@
+"""Covariance matrices of samples: weighted, with missing values, from ranks, or by a scikit-learn estimator."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm, rankdata
+from sklearn.base import clone
+
+from .._checks import check_choice
+
+Array: TypeAlias = NDArray[np.float64]
+
+RANKS = ("spearman", "kendall", "nonparanormal")
+NAMES = ("empirical", "precomputed", *RANKS)
+
+
+def check_covariance_estimator(who: str, estimator: Any) -> None:
+    """Raise unless ``estimator`` is one of the names or has a ``fit`` method."""
+    if isinstance(estimator, str):
+        check_choice(who, "covariance_estimator", estimator, NAMES)
+    elif not hasattr(estimator, "fit") or isinstance(estimator, type):
+        raise TypeError(
+            f"{who}: expected covariance_estimator to be a name or a scikit-learn covariance estimator, "
+            f"got {estimator!r}; pass an instance such as LedoitWolf()."
+        )
+
+
+def location(samples: Array, sample_weight: Array | None, assume_centered: bool) -> Array:
+    """Weighted mean of the observed values of each variable (D,)."""
+    if assume_centered:
+        return np.zeros(samples.shape[1])
+    if not np.isnan(samples).any():
+        return np.asarray(np.average(samples, axis=0, weights=sample_weight))
+    weight = _weight(samples, sample_weight)[:, None] * ~np.isnan(samples)
+    return np.asarray((weight * np.nan_to_num(samples)).sum(axis=0) / weight.sum(axis=0))
+
+
+def effective_samples(samples: Array, weight: Array | None) -> float:
+    """Number of samples; with weights Kish's (Σw)²/Σw²."""
+    return float(len(samples) if weight is None else weight.sum() ** 2 / (weight**2).sum())
+
+
+def covariance(
+    samples: Array, estimator: Any, *, sample_weight: Array | None = None, assume_centered: bool = False
+) -> Array:
+    """Covariance matrix (D, D) of samples (N, D), positive semi-definite.
+
+    Args:
+        samples: Observations; NaN marks a missing value.
+        estimator: ``"empirical"``, a rank correlation of :data:`RANKS`, or a scikit-learn covariance estimator.
+        sample_weight: Non-negative weights (N,), for ``"empirical"`` only.
+        assume_centered: Whether the data have mean zero already.
+    """
+    if not isinstance(estimator, str):
+        return np.asarray(clone(estimator).fit(samples).covariance_, dtype=np.float64)
+    if estimator in RANKS:
+        deviation = np.nanstd(samples, axis=0)
+        return np.asarray(nearest_correlation(rank_correlation(samples, estimator)) * np.outer(deviation, deviation))
+    if np.isnan(samples).any():
+        cov = _pairwise_covariance(samples, sample_weight, assume_centered)
+        deviation = np.sqrt(np.diag(cov))
+        safe = np.where(deviation > 0, deviation, 1.0)
+        return np.asarray(nearest_correlation(cov / np.outer(safe, safe)) * np.outer(deviation, deviation))
+    centred = samples - location(samples, sample_weight, assume_centered)
+    weight = _weight(samples, sample_weight)
+    return np.asarray((centred * weight[:, None]).T @ centred / weight.sum())
+
+
+def _weight(samples: Array, sample_weight: Array | None) -> Array:
+    return np.ones(len(samples)) if sample_weight is None else sample_weight
+
+
+def _pairwise_covariance(samples: Array, sample_weight: Array | None, assume_centered: bool) -> Array:
+    """Correlation of each pair over the rows that have both, times the deviations of each variable alone."""
+    centred = np.nan_to_num(samples - location(samples, sample_weight, assume_centered))
+    observed = (~np.isnan(samples)).astype(np.float64)
+    weighted = observed * _weight(samples, sample_weight)[:, None]
+    count = weighted.T @ observed
+    if not np.all(count > 0):
+        i, j = np.argwhere(count == 0)[0]
+        raise ValueError(
+            f"SparsePrecision: expected samples that observe every pair of variables, got none for {i} and {j}; "
+            "drop one of them or impute."
+        )
+    values = centred * observed
+    mean = np.zeros_like(count) if assume_centered else ((weighted * values).T @ observed) / count
+    square = ((weighted * values**2).T @ observed) / count - mean**2
+    product = ((weighted * values).T @ values) / count - mean * mean.T
+    scale = np.sqrt(np.maximum(square * square.T, 0.0))
+    correlation = np.divide(product, scale, out=np.zeros_like(product), where=scale > 0)
+    deviation = np.sqrt(np.diag(square))
+    return np.asarray(correlation * np.outer(deviation, deviation))
+
+
+def rank_correlation(samples: Array, name: str) -> Array:
+    """Correlation (D, D) of the Gaussian copula from ranks; not always positive semi-definite.
+
+    ``"spearman"`` is 2 sin(πρ/6) and ``"kendall"`` sin(πτ/2) (Liu et al. 2012), with τ_b where values are tied;
+    ``"nonparanormal"`` is the correlation of the normal scores Φ⁻¹(rank/(n + 1)). Ranks of a variable with missing
+    values are among its observed ones.
+    """
+    if name == "kendall":
+        result = np.sin(0.5 * np.pi * _kendall(samples))
+    else:
+        ranks = rankdata(samples, axis=0, nan_policy="omit")
+        if name == "nonparanormal":
+            ranks = norm.ppf(ranks / (1 + (~np.isnan(samples)).sum(axis=0)))
+        cov = _pairwise_covariance(ranks, None, assume_centered=False)
+        deviation = np.sqrt(np.diag(cov))
+        scale = np.outer(deviation, deviation)
+        result = np.divide(cov, scale, out=np.zeros_like(cov), where=scale > 0)
+        if name == "spearman":
+            result = 2 * np.sin(np.pi / 6 * result)
+    np.fill_diagonal(result, 1.0)
+    return np.asarray(result)
+
+
+def _kendall(samples: Array) -> Array:
+    """Kendall's τ_b of all pairs of variables, over the pairs of rows that have both."""
+    size = samples.shape[1]
+    agreement, square = np.zeros((size, size)), np.zeros((size, size))
+    for row in range(len(samples) - 1):
+        sign = np.sign(samples[row + 1 :] - samples[row])
+        observed = (~np.isnan(sign)).astype(np.float64)
+        sign = np.nan_to_num(sign)
+        agreement += sign.T @ sign
+        square += np.abs(sign).T @ observed
+    scale = np.sqrt(square * square.T)
+    return np.divide(agreement, scale, out=np.zeros_like(agreement), where=scale > 0)
+
+
+def nearest_correlation(matrix: Array) -> Array:
+    """Clip negative eigenvalues to zero and rescale to a unit diagonal; a positive semi-definite matrix is kept."""
+    values, vectors = np.linalg.eigh(matrix)
+    if values[0] >= 0:
+        return matrix
+    clipped = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    deviation = np.sqrt(np.diag(clipped))
+    return np.asarray(clipped / np.outer(deviation, deviation))

@@ -1,0 +1,195 @@
+"""Criteria for the choice of the sparsity: held-out likelihood, EBIC and the stability of edges (StARS)."""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.covariance import log_likelihood
+from sklearn.model_selection import check_cv
+from sklearn.utils import check_random_state
+
+from .._checks import check_int, check_number
+from .covariances import RANKS, Array, covariance, effective_samples, location
+
+if TYPE_CHECKING:
+    from .selection import SparsePrecisionCV
+
+
+class Criterion(ABC):
+    """Values of a criterion over a growing grid of λ, kept in descending order.
+
+    Args:
+        model: The estimator, whose options and solver are used.
+        samples: Samples (N, D).
+        weight: Their weights (N,), or None.
+        cov: Covariance of all samples (D, D).
+        y: Labels for splitters that stratify, or None.
+        groups: Labels for splitters by group, or None.
+    """
+
+    smallest_ratio = 1e-5  # of the largest λ, down to which the grid is extended
+    refine_above = True  # whether λ above the best one can be better
+
+    def __init__(
+        self, model: "SparsePrecisionCV", samples: Array, weight: Array | None, cov: Array, y: Any, groups: Any
+    ) -> None:
+        self.model, self.cov = model, cov
+        self.values: dict[float, Array] = {}
+        self.prepare(samples, weight, y, groups)
+
+    @property
+    def grid(self) -> list[float]:
+        """All λ so far, descending."""
+        return sorted(self.values, reverse=True)
+
+    def add(self, sparsities: Array, path: Array) -> None:
+        """Evaluate further λ (L,), whose precision matrices of all samples are ``path`` (L, D, D)."""
+        self.values.update(zip(sparsities.tolist(), self.evaluate(sparsities, path), strict=True))
+
+    def table(self) -> Array:
+        """Values of all λ (L, ...)."""
+        return np.stack([self.values[value] for value in self.grid])
+
+    def curve(self) -> Array:
+        """One number for each λ (L,)."""
+        return self.table()
+
+    def spread(self) -> Array | None:
+        """Standard error of the curve, where there is one."""
+        return None
+
+    def complaint(self) -> str | None:
+        """What is wrong with the best λ, if anything."""
+        return None
+
+    def results(self) -> dict[str, Array]:
+        """The curve under scikit-learn's names."""
+        return {"alphas": np.array(self.grid), "mean_test_score": self.curve()}
+
+    @abstractmethod
+    def prepare(self, samples: Array, weight: Array | None, y: Any, groups: Any) -> None:
+        """Compute what does not depend on λ."""
+
+    @abstractmethod
+    def evaluate(self, sparsities: Array, path: Array) -> Array:
+        """Values (L, ...) for λ (L,)."""
+
+    @abstractmethod
+    def best(self) -> int:
+        """Place of the λ chosen in the grid."""
+
+
+class HeldOutLikelihood(Criterion):
+    """Gaussian log-likelihood of the samples left out (folds F): values (L, F)."""
+
+    def prepare(self, samples: Array, weight: Array | None, y: Any, groups: Any) -> None:
+        """Covariances of the training and the test part of each fold."""
+        folds = list(check_cv(self.model.cv, y, classifier=False).split(samples, y, groups))
+        self.train = self.model._part_covariances(samples, weight, [train for train, _ in folds], self.cov)
+        self.test = [self._test_covariance(samples, weight, train, test) for train, test in folds]
+
+    def _test_covariance(self, samples: Array, weight: Array | None, train: Array, test: Array) -> Array:
+        """Covariance about the mean of the training part; from ranks, that of the test part itself."""
+        model = self.model
+        if isinstance(model._source, str) and model._source in RANKS:
+            return covariance(samples[test], model._source)
+        own, others = (None if weight is None else weight[part] for part in (test, train))
+        mean = location(samples[train], others, model.assume_centered)
+        return covariance(samples[test] - mean, "empirical", sample_weight=own, assume_centered=True)
+
+    def evaluate(self, sparsities: Array, path: Array) -> Array:
+        """Score each λ on each fold."""
+        precision = self.model._solve(self.train[None], sparsities[:, None]).precision.cpu().numpy()
+        return np.array([[log_likelihood(c, p) for c, p in zip(self.test, row, strict=True)] for row in precision])
+
+    def curve(self) -> Array:
+        """Mean over the folds."""
+        return np.asarray(self.table().mean(axis=1))
+
+    def spread(self) -> Array:
+        """Standard error over the folds."""
+        table = self.table()
+        return np.asarray(table.std(axis=1) / np.sqrt(table.shape[1]))
+
+    def results(self) -> dict[str, Array]:
+        """Mean, standard deviation and every split, as in scikit-learn's ``cv_results_``."""
+        table = self.table()
+        splits = {f"split{fold}_test_score": scores for fold, scores in enumerate(table.T)}
+        return {**super().results(), "std_test_score": table.std(axis=1), **splits}
+
+    def best(self) -> int:
+        """Largest mean score."""
+        return int(np.argmax(self.curve()))
+
+
+class ExtendedBIC(Criterion):
+    """Extended Bayesian information criterion (L,)."""
+
+    def prepare(self, samples: Array, weight: Array | None, y: Any, groups: Any) -> None:
+        """Count the samples."""
+        check_number("SparsePrecisionCV", "gamma", self.model.gamma)
+        self.n = effective_samples(samples, weight)
+
+    def evaluate(self, sparsities: Array, path: Array) -> Array:
+        """−2 log-likelihood + edges · (log n + 4γ log D)."""
+        fit = self.n * (np.linalg.slogdet(path)[1] - (self.cov * path).sum(axis=(1, 2)))
+        count = edges(path).sum(axis=1)
+        return np.asarray(-fit + count * (np.log(self.n) + 4 * self.model.gamma * np.log(path.shape[-1])))
+
+    def best(self) -> int:
+        """Smallest criterion."""
+        return int(np.argmin(self.curve()))
+
+
+class EdgeInstability(Criterion):
+    """Mean instability of the edges over subsamples (L,), not falling along the path."""
+
+    smallest_ratio = 1.0  # a complete graph is stable too, so smaller λ are not searched for
+    refine_above = False
+
+    def prepare(self, samples: Array, weight: Array | None, y: Any, groups: Any) -> None:
+        """Draw the subsamples."""
+        model, n = self.model, len(samples)
+        check_number("SparsePrecisionCV", "instability", model.instability, strict=True)
+        check_int("SparsePrecisionCV", "n_subsamples", model.n_subsamples, minimum=2)
+        rng = check_random_state(model.random_state)
+        # The size that Liu et al. prove consistent, where there are enough samples for it.
+        size = int(10 * np.sqrt(n)) if n > 144 else max(2, int(0.8 * n))
+        parts = [rng.choice(n, size, replace=False) for _ in range(model.n_subsamples)]
+        self.covs = model._part_covariances(samples, weight, parts, self.cov)
+
+    def evaluate(self, sparsities: Array, path: Array) -> Array:
+        """Mean over the pairs of 2f(1 − f), where f is the share of subsamples with an edge."""
+        precision = self.model._solve(self.covs[None], sparsities[:, None]).precision.cpu().numpy()
+        frequency = edges(precision).mean(axis=1)
+        if frequency.shape[1] == 0:
+            return np.zeros(len(sparsities))
+        return np.asarray(2 * (frequency * (1 - frequency)).mean(axis=1))
+
+    def curve(self) -> Array:
+        """Largest instability up to each λ."""
+        return np.maximum.accumulate(self.table())
+
+    def best(self) -> int:
+        """Smallest λ whose graph is stable."""
+        stable = np.flatnonzero(self.curve() <= self.model.instability)
+        return int(stable[-1]) if len(stable) else 0
+
+    def complaint(self) -> str | None:
+        """Report a grid without a stable graph."""
+        if self.curve()[0] <= self.model.instability:
+            return None
+        return (
+            f"no λ of the grid gives a stable graph: the smallest instability is {self.curve()[0]:.3g}, accepted is "
+            f"{self.model.instability:g}; raise instability, add larger λ or more samples"
+        )
+
+
+def edges(precision: Array) -> NDArray[np.bool_]:
+    """Which pairs i < j are connected: (..., D, D) → (..., D(D−1)/2)."""
+    rows, columns = np.triu_indices(precision.shape[-1], 1)
+    return np.asarray(precision[..., rows, columns] != 0)
+
+
+CRITERIA: dict[str, type[Criterion]] = {"cv": HeldOutLikelihood, "ebic": ExtendedBIC, "stars": EdgeInstability}

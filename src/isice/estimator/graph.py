@@ -1,0 +1,55 @@
+"""The graph of a fitted precision matrix: networkx export and plots."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+if TYPE_CHECKING:
+    import networkx
+    from matplotlib.axes import Axes
+
+
+class GraphMixin:
+    """Methods of estimators with ``partial_correlation_``."""
+
+    precision_: NDArray[np.float64]
+    partial_correlation_: NDArray[np.float64]
+
+    def to_networkx(self) -> "networkx.Graph":
+        """Return the graph with an edge, without self-loops, for each partial correlation that is not zero.
+
+        Nodes have the names of the columns of X, or their numbers. Edges have the attributes ``weight``, the partial
+        correlation, and ``precision``.
+
+        Example:
+            >>> import numpy as np
+            >>> from isice.estimator import SparsePrecision
+            >>> x = np.random.default_rng(0).normal(size=(50, 3))
+            >>> x[:, 1] += x[:, 0]
+            >>> list(SparsePrecision(0.3).fit(x).to_networkx().edges)
+            [(0, 1)]
+        """
+        import networkx
+
+        check_is_fitted(self, "partial_correlation_")
+        names = list(getattr(self, "feature_names_in_", range(len(self.precision_))))
+        graph = networkx.Graph()
+        graph.add_nodes_from(names)
+        for i, j in np.argwhere(np.triu(self.precision_, 1)):
+            weight, entry = float(self.partial_correlation_[i, j]), float(self.precision_[i, j])
+            graph.add_edge(names[i], names[j], weight=weight, precision=entry)
+        return graph
+
+    def plot_graph(self, **options: Any) -> "Axes":
+        """Draw the variables on a circle with their edges; options of :func:`isice.report.graph_plots.plot_graph`."""
+        from ..report.graph_plots import plot_graph
+
+        check_is_fitted(self, "partial_correlation_")
+        return plot_graph(self.partial_correlation_, **{"labels": self._variable_names(), **options})
+
+    def _variable_names(self) -> list[str]:
+        """Names of the columns of X, or their numbers."""
+        count: int = self.n_features_in_  # type: ignore[attr-defined]
+        return [str(name) for name in getattr(self, "feature_names_in_", range(count))]

@@ -1,0 +1,157 @@
+"""After the fit: refit, threshold, concave penalties, debiasing, bootstrap, networkx, plots."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+
+from isice.estimator import SparsePrecision, SparsePrecisionCV
+from isice.estimator.reweighting import mcp, scad
+
+from .chain import chain_edges, chain_precision, chain_samples
+
+
+def test_the_refit_is_the_maximum_likelihood_on_the_support():
+    x = chain_samples(100)
+    penalized = SparsePrecision(0.2).fit(x)
+    refitted = SparsePrecision(0.2, refit="support", tol=1e-11).fit(x)
+    support = penalized.precision_ != 0
+    np.testing.assert_array_equal(refitted.precision_ != 0, support)
+    # Dempster's equations: the covariance agrees with the sample's on the support.
+    cov = np.cov(x.T, bias=True)
+    np.testing.assert_allclose(np.linalg.inv(refitted.precision_)[support], cov[support], atol=1e-4)
+    assert refitted.score(x) > penalized.score(x)
+
+
+def test_the_threshold_removes_weak_edges():
+    x = chain_samples(60)
+    plain, cut = SparsePrecision(0.05).fit(x), SparsePrecision(0.05, threshold=0.2).fit(x)
+    strong = np.abs(plain.partial_correlation_) > 0.2
+    np.testing.assert_array_equal(cut.precision_ != 0, strong & (plain.precision_ != 0))
+    np.testing.assert_allclose(cut.covariance_, np.linalg.inv(cut.precision_))
+    both = SparsePrecision(0.05, threshold=0.2, refit="support").fit(x)
+    np.testing.assert_array_equal(both.precision_ != 0, cut.precision_ != 0)
+
+
+def test_a_support_without_maximum_likelihood_is_refused():
+    x = chain_samples(4)
+    with pytest.raises(ValueError, match="too dense for the samples"), pytest.warns(RuntimeWarning):
+        SparsePrecision(0.01, refit="support", max_iter=200).fit(x)
+
+
+def test_concave_penalties_have_the_derivatives_of_their_definitions():
+    t, lam, h = torch.linspace(0.01, 1.0, 50, dtype=torch.float64), torch.tensor(0.2), 1e-6
+
+    def scad_value(x, a=3.7):
+        middle = (2 * a * lam * x - x**2 - lam**2) / (2 * (a - 1))
+        return torch.where(x <= lam, lam * x, torch.where(x <= a * lam, middle, lam**2 * (a + 1) / 2))
+
+    def mcp_value(x, gamma=3.0):
+        return torch.where(x <= gamma * lam, lam * x - x**2 / (2 * gamma), 0.5 * gamma * lam**2)
+
+    for value, derivative in ((scad_value, scad), (mcp_value, mcp)):
+        difference = (value(t + h) - value(t - h)) / (2 * h) / lam
+        torch.testing.assert_close(derivative(t, lam), difference, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("reweight", ["adaptive", "scad", "mcp"])
+def test_concave_penalties_bias_the_edges_less(reweight):
+    x, truth, options = chain_samples(1000), chain_precision(), {"selection": "ebic", "sparsities": 15}
+    lasso = SparsePrecisionCV(**options).fit(x)
+    concave = SparsePrecisionCV(reweight=reweight, **options).fit(x)
+    edges = chain_edges() & np.triu(np.ones((8, 8), bool))
+    errors = [np.abs(model.precision_ - truth)[edges].mean() for model in (lasso, concave)]
+    assert errors[1] < 0.8 * errors[0]
+    assert (concave.precision_[edges] != 0).all()
+    assert np.count_nonzero(concave.precision_) <= np.count_nonzero(lasso.precision_)
+
+
+def test_debiasing_follows_its_formula():
+    x = chain_samples(200)
+    model = SparsePrecision(0.1).fit(x)
+    result = model.debiased(fdr=0.1)
+    theta, cov = model.precision_, np.cov(x.T, bias=True)
+    np.testing.assert_allclose(result.precision, theta + theta.T - theta.T @ cov @ theta)
+    assert result.standard_error[1, 3] == pytest.approx(np.sqrt((theta[1, 1] * theta[3, 3] + theta[1, 3] ** 2) / 200))
+    rows, columns = np.triu_indices(8, 1)
+    p, q = result.p_values[rows, columns], result.q_values[rows, columns]
+    # Benjamini and Hochberg: reject the k smallest, k the largest with p_(k) ≤ k·α/m.
+    passed = np.flatnonzero(np.sort(p) <= 0.1 * np.arange(1, 29) / 28)
+    np.testing.assert_array_equal(q <= 0.1, p <= np.sort(p)[passed[-1]])
+    np.testing.assert_array_equal(result.edges, result.edges.T)
+    assert not result.edges.diagonal().any()
+    assert result.edges[chain_edges()].sum() == 14
+
+
+def test_debiasing_a_precomputed_matrix_needs_the_number_of_samples():
+    x = chain_samples(50)
+    model = SparsePrecision(covariance="precomputed").fit(np.cov(x.T, bias=True))
+    with pytest.raises(ValueError, match="pass n_samples="):
+        model.debiased()
+    expected = SparsePrecision().fit(x).debiased()
+    np.testing.assert_allclose(model.debiased(n_samples=50).p_values, expected.p_values, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_debiased_intervals_cover_the_truth_and_the_false_discovery_rate_is_kept():
+    size, n, covered, false = 20, 400, [], []
+    truth, off = chain_precision(size), ~np.eye(size, dtype=bool)
+    models = SparsePrecision(np.sqrt(np.log(size) / n)).fit_batch([chain_samples(n, size, s) for s in range(200)])
+    for model in models:
+        result = model.debiased(fdr=0.1)
+        covered.append((np.abs(result.precision - truth) <= 1.96 * result.standard_error)[off].mean())
+        wrong = result.edges & ~chain_edges(size)
+        false.append(wrong.sum() / max(1, result.edges.sum()))
+    assert 0.92 < np.mean(covered) < 0.98
+    assert np.mean(false) < 0.12
+
+
+def test_edges_of_the_chain_are_stable_and_the_intervals_cover_the_fit():
+    x = chain_samples(400)
+    model = SparsePrecisionCV(selection="ebic", sparsities=10, n_refinements=0).fit(x)
+    stability = model.edge_stability(x, n_bootstraps=40, confidence=0.9, random_state=1)
+    assert (stability.frequency[chain_edges()] == 1).all()
+    others = ~chain_edges() & ~np.eye(8, dtype=bool)
+    assert stability.frequency[others].mean() < 0.7
+    assert (stability.low <= stability.high).all()
+    strong = model.partial_correlation_[chain_edges()]
+    assert np.mean((stability.low[chain_edges()] <= strong) & (strong <= stability.high[chain_edges()])) > 0.8
+    again = model.edge_stability(x, n_bootstraps=40, confidence=0.9, random_state=1)
+    np.testing.assert_array_equal(stability.frequency, again.frequency)
+    # One resample by hand.
+    rng = np.random.RandomState(1)
+    first = x[rng.randint(400, size=400)]
+    alone = SparsePrecision(model.sparsity_).fit(first)
+    assert ((alone.precision_ != 0) <= (stability.frequency > 0)).all()
+
+
+def test_the_networkx_graph_has_names_and_no_self_loops():
+    networkx = pytest.importorskip("networkx")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    x = pandas.DataFrame(chain_samples(2000), columns=list("abcdefgh"))
+    graph = SparsePrecision(0.3).fit(x).to_networkx()
+    assert sorted(graph.edges) == [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "f"), ("f", "g"), ("g", "h")]
+    assert networkx.number_of_selfloops(graph) == 0
+
+
+def test_the_networkx_graph_is_the_precision():
+    networkx = pytest.importorskip("networkx")
+    model = SparsePrecision(0.2).fit(chain_samples(100))
+    graph = model.to_networkx()
+    matrix = networkx.to_numpy_array(graph, weight="precision")
+    np.testing.assert_allclose(matrix + np.diag(np.diag(model.precision_)), model.precision_)
+    np.testing.assert_allclose(networkx.to_numpy_array(graph) + np.eye(8), model.partial_correlation_)
+    with pytest.raises(NotFittedError):
+        SparsePrecision().to_networkx()
+
+
+def test_the_plots_are_reachable_from_the_estimator():
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    model = SparsePrecisionCV(selection="ebic", sparsities=5).fit(chain_samples(100))
+    ax = model.plot_graph(title="chain")
+    assert ax.get_title() == "chain"
+    assert [text.get_text() for text in ax.texts] == [str(i) for i in range(8)]
+    assert model.plot_path().get_xlabel() == "sparsity λ"
+    assert model.plot_selection().get_ylabel() == "EBIC"

@@ -1,0 +1,132 @@
+"""The choice of λ: edges of the grid, refinement, groups, weights, scikit-learn's names."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.covariance import GraphicalLasso
+from sklearn.datasets import load_diabetes
+from sklearn.model_selection import GroupKFold, KFold
+
+from isice.estimator import SparsePrecision, SparsePrecisionCV
+
+from .chain import chain_samples
+
+
+def test_the_grid_is_extended_where_the_best_is_its_smallest():
+    x = load_diabetes().data
+    with pytest.warns(UserWarning, match="is the smallest of the grid; lower min_ratio"):
+        short = SparsePrecisionCV(sparsities=10, n_refinements=0).fit(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = SparsePrecisionCV(sparsities=10).fit(x)
+        longer = SparsePrecisionCV(sparsities=30, min_ratio=1e-4, n_refinements=0).fit(x)
+    assert found.sparsity_ < short.sparsity_
+    assert found.sparsities_[-1] < found.sparsity_ < found.sparsities_[0]
+    assert found.selection_curve_.max() >= longer.selection_curve_.max() - 1e-3
+    assert found.selection_curve_.max() > short.selection_curve_.max() + 0.1
+
+
+def test_the_grid_is_refined_around_the_best():
+    x = chain_samples(60)
+    coarse = SparsePrecisionCV(sparsities=6, n_refinements=0).fit(x)
+    fine = SparsePrecisionCV(sparsities=6, n_refinements=2).fit(x)
+    assert len(coarse.sparsities_) == 6
+    assert len(fine.sparsities_) == 6 + 2 * 6
+    assert set(coarse.sparsities_) <= set(fine.sparsities_)
+    assert np.all(np.diff(fine.sparsities_) < 0)
+    assert fine.selection_curve_.max() >= coarse.selection_curve_.max()
+    assert fine.precision_path_.shape == (18, 8, 8)
+    np.testing.assert_array_equal(fine.precision_, fine.precision_path_[np.argmax(fine.selection_curve_)])
+
+
+@pytest.mark.parametrize(("grid", "message"), [([0.9, 0.5], "smallest of the grid"), ([0.01, 0.005], "largest of the")])
+def test_an_optimum_at_the_edge_of_a_given_grid_is_reported(grid, message):
+    with pytest.warns(UserWarning, match=message):
+        model = SparsePrecisionCV(sparsities=grid).fit(chain_samples(60))
+    assert model.sparsities_.tolist() == grid
+
+
+def test_stars_reports_that_nothing_is_stable():
+    with pytest.warns(UserWarning, match=r"no λ of the grid gives a stable graph: the smallest instability is 0\.\d+"):
+        model = SparsePrecisionCV(selection="stars", sparsities=[0.1, 0.05]).fit(chain_samples(15))
+    assert model.sparsity_ == 0.1
+
+
+def test_a_variable_that_is_constant_in_one_fold_is_named_and_handled():
+    x = chain_samples(40)
+    x[10:, 3] = 1.0
+    with pytest.warns(UserWarning, match=r"constant in some fold or subsample, .* uncorrelated there: 3;"):
+        model = SparsePrecisionCV(cv=KFold(4), sparsities=[0.3, 0.1]).fit(x)
+    assert np.isfinite(model.selection_curve_).all()
+
+
+def test_groups_stay_together():
+    x, groups = chain_samples(40), np.repeat(np.arange(8), 5)
+    model = SparsePrecisionCV(cv=GroupKFold(4), sparsities=[0.3, 0.1, 0.03]).fit(x, groups=groups)
+    folds = list(GroupKFold(4).split(x, groups=groups))
+    same = SparsePrecisionCV(cv=folds, sparsities=[0.3, 0.1, 0.03]).fit(x)
+    np.testing.assert_array_equal(model.selection_curve_, same.selection_curve_)
+    other = SparsePrecisionCV(cv=4, sparsities=[0.3, 0.1, 0.03]).fit(x)
+    assert not np.array_equal(model.selection_curve_, other.selection_curve_)
+
+
+def test_samples_of_weight_zero_do_not_count():
+    x = np.vstack([chain_samples(40), 100 + chain_samples(4, seed=1)])
+    weight = np.r_[np.ones(40), np.zeros(4)]
+    folds = list(KFold(4).split(x[:40]))
+    with_outliers = [(np.r_[train, 40:44], test) for train, test in folds]
+    options = {"sparsities": [0.3, 0.1, 0.03]}
+    weighted = SparsePrecisionCV(cv=with_outliers, **options).fit(x, sample_weight=weight)
+    plain = SparsePrecisionCV(cv=folds, **options).fit(x[:40])
+    np.testing.assert_allclose(weighted.selection_curve_, plain.selection_curve_, rtol=1e-6)
+    np.testing.assert_allclose(weighted.precision_, plain.precision_, rtol=1e-4, atol=1e-8)
+
+
+def test_scikit_learns_names_mean_the_same():
+    x = chain_samples(80)
+    ours = SparsePrecision(alpha=0.2, tol=1e-10).fit(x)
+    theirs = GraphicalLasso(alpha=0.2, tol=1e-9, enet_tol=1e-10, max_iter=1000).fit(x)
+    np.testing.assert_allclose(ours.precision_, theirs.precision_, rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(ours.precision_, SparsePrecision(0.2, scale="raw", tol=1e-10).fit(x).precision_)
+    matrix = GraphicalLasso(alpha=0.2, covariance="precomputed").fit(np.cov(x.T))
+    precomputed = SparsePrecision(alpha=0.2, covariance="precomputed").fit(np.cov(x.T))
+    np.testing.assert_allclose(precomputed.precision_, matrix.precision_, atol=1e-2)
+    objective, gap = ours.costs_[0]
+    assert gap == ours.dual_gap_
+    off = ~np.eye(8, dtype=bool)
+    by_hand = -np.linalg.slogdet(ours.precision_)[1] + (ours.sample_covariance_ * ours.precision_).sum()
+    assert objective == pytest.approx(by_hand + 0.2 * np.abs(ours.precision_[off]).sum())
+
+
+def test_cv_results_are_those_of_the_splits():
+    model = SparsePrecisionCV(alphas=[0.3, 0.1], cv=3, n_jobs=1).fit(chain_samples(60))
+    results = model.cv_results_
+    splits = np.stack([results[f"split{fold}_test_score"] for fold in range(3)])
+    assert results["alphas"].tolist() == model.sparsities_.tolist() == [0.3, 0.1]
+    np.testing.assert_allclose(results["mean_test_score"], splits.mean(axis=0))
+    np.testing.assert_allclose(results["std_test_score"], splits.std(axis=0))
+    assert model.alpha_ == model.sparsity_
+
+
+def test_weights_of_the_penalty_free_and_forbid_edges():
+    weights = np.ones((8, 8))
+    weights[0, 7] = weights[7, 0] = 0.0
+    weights[0, 1] = weights[1, 0] = 1e6
+    model = SparsePrecision(0.1, weights=weights).fit(chain_samples(100))
+    assert model.precision_[0, 7] != 0
+    assert model.precision_[0, 1] == 0
+    selected = SparsePrecisionCV(selection="ebic", weights=weights, sparsities=5).fit(chain_samples(100))
+    assert selected.precision_[0, 1] == 0
+
+
+def test_verbose_prints_the_progress(capsys):
+    SparsePrecisionCV(sparsities=4, verbose=True).fit(chain_samples(60))
+    printed = capsys.readouterr().out
+    assert "4 values of λ, best" in printed
+    assert "duality gap" in printed
+
+
+def test_a_precomputed_matrix_leaves_nothing_to_choose_by():
+    with pytest.raises(ValueError, match="λ cannot be chosen without them"):
+        SparsePrecisionCV(covariance="precomputed").fit(np.eye(4))
