@@ -30,7 +30,7 @@ def invoke(*arguments: str) -> str:
 
 
 def main(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
-    """Runs the entry point itself; returns its status and what it printed."""
+    """Run the entry point; return its exit status, standard output and standard error."""
     monkeypatch.setattr(sys, "argv", ["isice", *arguments])
     with pytest.raises(SystemExit) as stop:
         cli.main()
@@ -282,13 +282,13 @@ def test_every_command_of_the_guide_runs(tmp_path, monkeypatch):
         (["train", "--data", "digit"], "Did you mean 'digits'?"),
         (["train", "--recipe", "smal"], "Did you mean 'small'?"),
         (["eval", "nowhere"], "expected a run folder, got 'nowhere', which does not exist"),
-        (["eval", "."], "expected a run folder, got '.', which holds no run (no checkpoints/); train first"),
-        (["predict", ".", "a.png"], "expected a run folder, got '.', which holds no run"),
-        (["export", "."], "expected a run folder, got '.', which holds no run"),
-        (["push", ".", "./x"], "expected a run folder, got '.', which holds no run"),
-        (["eval", "failed"], "got 'failed', a run without weights (its record says 'failed'); train it"),
+        (["eval", "."], "expected a run folder, got '.', which has no checkpoints/; train first"),
+        (["predict", ".", "a.png"], "expected a run folder, got '.', which has no checkpoints/"),
+        (["export", "."], "expected a run folder, got '.', which has no checkpoints/"),
+        (["push", ".", "./x"], "expected a run folder, got '.', which has no checkpoints/"),
+        (["eval", "failed"], "got 'failed', a run without weights (status 'failed'); train it"),
         (["eval", "failed/record.json"], "got 'failed/record.json', which is a file; name its folder"),
-        (["export", "several"], "got 'several', a folder of 1; name one of them, such as 'several/untrained'"),
+        (["export", "several"], "got 'several', a folder of runs; name one of them, such as 'several/untrained'"),
         (["eval", "untrained", "--which", "newest"], "expected which to be one of 'best', 'last', got 'newest'"),
         (["eval", "untrained", "--split", "dev"], "expected split to be one of 'test', 'val', 'train', got 'dev'"),
         (["eval", "untrained", "--set", "data.name=textures"], "the 10 classes of the network, got 4 classes"),

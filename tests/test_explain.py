@@ -251,7 +251,7 @@ def test_what_cannot_be_explained_is_said(runs, picture, tmp_path):
     ):
         with pytest.raises((ValueError, OSError), match=message):
             explain_runs([run], images_, tmp_path, **options)
-    with pytest.raises(ValueError, match="expected every run once"):
+    with pytest.raises(ValueError, match="expected distinct runs"):
         explain_runs([run, run], [picture], tmp_path)
     assert not list(tmp_path.glob("*.html"))
 

@@ -95,7 +95,7 @@ def test_score_keeper_errors():
     keeper = ScoreKeeper(3)
     with pytest.raises(ValueError, match=r"expected probabilities \(B, 3\), got \(2, 4\)"):
         keeper.update(torch.rand(2, 4), torch.zeros(2))
-    with pytest.raises(FloatingPointError, match="NaN for 1 of 2 images"):
+    with pytest.raises(FloatingPointError, match="got others for 1 of 2 images"):
         keeper.update(torch.tensor([[0.1, 0.2, 0.7], [math.nan, 0.5, 0.5]]), torch.zeros(2))
     with pytest.raises(ValueError, match="at least one image"):
         keeper.scores()

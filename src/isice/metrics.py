@@ -1,4 +1,4 @@
-"""⑧ Numbers about predictions: accuracy, confusion, calibration, their uncertainty, mean ± deviation over seeds."""
+"""⑧ Metrics of predictions: accuracy, confusion, calibration, confidence interval, mean ± deviation over seeds."""
 
 import math
 from collections.abc import Sequence
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ._checks import check_int
 
-if TYPE_CHECKING:  # reports use the plain numbers below and must not wait for torch
+if TYPE_CHECKING:  # reports import this module without torch
     from torch import Tensor
 
-# As many equal bins of confidence as in Guo et al. (2017), who made the measure common.
+# Number of confidence bins in Guo et al. (2017).
 CALIBRATION_BINS = 15
 
 
 def topk_correct(logits: "Tensor", target: "Tensor", k: int = 1) -> int:
-    """How many rows of ``logits`` (B, K) have the class ``target`` (B,) among their ``k`` largest.
+    """Count the rows of ``logits`` (B, K) with the class ``target`` (B,) among their ``k`` largest.
 
     Example:
         >>> import torch
@@ -34,15 +34,15 @@ def topk_correct(logits: "Tensor", target: "Tensor", k: int = 1) -> int:
 
 @dataclass(frozen=True)
 class Scores:
-    """How good predictions are.
+    """Accuracy, calibration and confusion matrix of predictions.
 
     Attributes:
         images: Number of images N.
-        top1: Part of the images whose most probable class is the true one.
-        top5: Part of the images whose true class is among the five most probable; None with fewer than five classes.
-        ece: Expected calibration error: the mean distance of confidence and accuracy over 15 bins of confidence.
+        top1: Top-1 accuracy.
+        top5: Top-5 accuracy; None with fewer than five classes.
+        ece: Expected calibration error over 15 bins of confidence.
         per_class: Top-1 accuracy of every class; None for a class without images.
-        confusion: Counts (K, K), rows are true classes, columns predicted ones.
+        confusion: Counts (K, K); rows are true classes, columns predicted ones.
     """
 
     images: int
@@ -53,7 +53,7 @@ class Scores:
     confusion: "Tensor"
 
     def confused_pairs(self, most: int = 5) -> list[tuple[int, int, int]]:
-        """The most frequent mistakes as (true class, predicted class, count), the most frequent first."""
+        """Return the most frequent errors as (true class, predicted class, count), sorted by count."""
         wrong = self.confusion.clone().fill_diagonal_(0)
         counts, cells = wrong.flatten().topk(min(most, wrong.numel()))
         pairs = zip(cells.tolist(), counts.tolist(), strict=True)
@@ -61,7 +61,7 @@ class Scores:
 
 
 class ScoreKeeper:
-    """Collects predictions batch by batch and gives their :class:`Scores` (torchmetrics underneath).
+    """Accumulate predictions batch by batch and compute their :class:`Scores` with torchmetrics.
 
     Args:
         num_classes: Number of classes K.
@@ -94,7 +94,7 @@ class ScoreKeeper:
         self._metrics = MetricCollection(metrics, compute_groups=False)
 
     def update(self, probabilities: "Tensor", target: "Tensor") -> None:
-        """Adds a batch: probabilities (B, K) and true classes (B,)."""
+        """Add a batch of probabilities (B, K) and true classes (B,)."""
         if probabilities.ndim != 2 or probabilities.shape[1] != self.num_classes:
             raise ValueError(
                 f"ScoreKeeper: expected probabilities (B, {self.num_classes}), got {tuple(probabilities.shape)}."
@@ -102,13 +102,13 @@ class ScoreKeeper:
         if not probabilities.isfinite().all():
             bad = int((~probabilities.isfinite()).any(dim=1).sum())
             raise FloatingPointError(
-                f"ScoreKeeper: expected finite probabilities, got NaN for {bad} of {len(target)} images of a batch; "
-                "the weights are broken, or the precision is too low for them."
+                f"ScoreKeeper: expected finite probabilities, got others for {bad} of {len(target)} images; "
+                "check the weights, or use a higher precision."
             )
         self._metrics.to(probabilities.device).update(probabilities, target.to(probabilities.device))
 
     def scores(self) -> Scores:
-        """The scores of everything so far."""
+        """Compute the scores of all batches so far."""
         if not self._metrics["confusion"].update_called:
             raise ValueError("ScoreKeeper: expected at least one image, got none; call update() first.")
         found = self._metrics.compute()
@@ -127,7 +127,7 @@ class ScoreKeeper:
 
 
 class MeanStd(NamedTuple):
-    """A mean with its sample standard deviation (nan for a single value) and the number of values."""
+    """Mean, sample standard deviation (nan for a single value) and number of values."""
 
     mean: float
     std: float
@@ -135,7 +135,7 @@ class MeanStd(NamedTuple):
 
 
 def mean_std(values: Sequence[float]) -> MeanStd:
-    """Mean and sample standard deviation (÷ (n − 1)) over seeds.
+    """Return mean and sample standard deviation (÷ (n − 1)).
 
     Example:
         >>> mean_std([1.0, 2.0, 3.0])
@@ -150,7 +150,7 @@ def mean_std(values: Sequence[float]) -> MeanStd:
 
 
 def wilson_interval(accuracy: float, n: int, z: float = 1.96) -> tuple[float, float]:
-    """The interval (95 % by default) in which the accuracy behind ``accuracy`` on ``n`` images lies (Wilson 1927).
+    """Return the Wilson score interval (95 % by default) of an accuracy on ``n`` images (Wilson 1927).
 
     Example:
         >>> low, high = wilson_interval(0.9, 100)

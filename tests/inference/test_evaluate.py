@@ -117,11 +117,11 @@ class TestErrors:
             evaluate_run("nowhere")
 
     def test_run_without_checkpoint(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match=r"which holds no run \(no checkpoints/\); train first"):
+        with pytest.raises(FileNotFoundError, match=r"which has no checkpoints/; train first"):
             evaluate_run(tmp_path)
 
     def test_folder_of_runs(self, folder):
-        with pytest.raises(FileNotFoundError, match=r"expected one run, got .*, a folder of 1; name one of them"):
+        with pytest.raises(FileNotFoundError, match=r"got .*, a folder of runs; name one of them"):
             evaluate_run(folder)
 
     def test_unknown_split(self, folder):
@@ -137,12 +137,12 @@ class TestErrors:
         shutil.copytree(folder / "pictures", tmp_path / "other")
         for part in ("train", "val", "test"):
             (tmp_path / "other" / part / "wren").rename(tmp_path / "other" / part / "tern")
-        with pytest.raises(ValueError, match="got others: 'tern' in the place of 'wren'"):
+        with pytest.raises(ValueError, match="got 'tern' instead of 'wren'"):
             evaluate_run(folder / "run", settings=[f"data.root={tmp_path / 'other'}"])
 
     def test_no_validation_part(self, tmp_path):
         make_untrained(tmp_path, "digits", in_chans=1, num_classes=10)
-        with pytest.raises(ValueError, match="expected a validation part in 'digits', got none"):
+        with pytest.raises(ValueError, match="expected a validation split of 'digits', got none"):
             evaluate_run(tmp_path, split="val")
 
     def test_file_that_is_something_else(self, folder, tmp_path):

@@ -135,14 +135,14 @@ class TestFindImages:
 class TestErrors:
     def test_more_channels_than_pictures_have(self, tmp_path):
         make_untrained(tmp_path, "textures", in_chans=12, num_classes=4)
-        with pytest.raises(ValueError, match="grey or RGB pictures, got one for 12 channels"):
+        with pytest.raises(ValueError, match="grey or RGB images, got one for 12 channels"):
             load_predictor(tmp_path)
 
     def test_bare_network(self, tmp_path):
         from isice import create_model
 
         create_model("small_cnn", pooling="gap", num_classes=3, reduce=4).save_pretrained(tmp_path)
-        with pytest.raises(ValueError, match="to know its classes and input, got a bare network"):
+        with pytest.raises(ValueError, match="to state its classes and input, got neither"):
             load_predictor(f"local-dir:{tmp_path}")
 
     def test_topk(self, predictor):

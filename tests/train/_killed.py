@@ -41,7 +41,7 @@ MOMENTS: dict[str, tuple[object, str, int, RunConfig]] = {
     "before_the_first_checkpoint": (Trainer, "_step", 2, CONFIG),
     "mid_epoch_of_the_head": (Trainer, "_step", 5, CONFIG),
     "mid_epoch": (Trainer, "_step", 8 + 8, CONFIG),
-    "before_the_last_save": (Trainer, "_note_best", 2, CONFIG),
+    "before_the_last_save": (Trainer, "_update_best", 2, CONFIG),
     "writing_a_file": (checkpoint, "_write_synced", 14, CONFIG),
     "between_the_renames": (checkpoint.Path, "rename", 10, CONFIG),
     "with_workers": (Trainer, "_step", 8 + 5, WORKERS),

@@ -13,7 +13,8 @@ from torch import nn
 from isice.config import RunConfig
 from isice.models import create_model
 from isice.train import checkpoint as module
-from isice.train.checkpoint import has_checkpoint, load_trained, load_weights_into, read_checkpoint, save_checkpoint
+from isice.train import load_trained
+from isice.train.checkpoint import has_checkpoint, load_weights_into, read_checkpoint, save_checkpoint
 
 
 def network():
@@ -141,7 +142,7 @@ def test_full_disk_keeps_the_old_one(tmp_path, monkeypatch, files_written):
         path.write_bytes(content)
 
     monkeypatch.setattr(module, "_write_synced", write)
-    with pytest.raises(OSError, match="No space left on device; the one before is intact; make room") as caught:
+    with pytest.raises(OSError, match="No space left on device; the previous one is intact; free disk space") as caught:
         save(tmp_path, network(), epoch=2, state={"step": 1})
     assert caught.value.errno == errno.ENOSPC
     found = read_checkpoint(tmp_path)

@@ -1,10 +1,10 @@
-"""Where a run computes."""
+"""Devices, processes and precision of a run."""
 
 import pytest
 import torch
 
 from isice.config import override
-from isice.train.launch import create_fabric, is_main_process, launched, read_later, resolve_device
+from isice.train.launch import copy_to_host, create_fabric, is_main_process, launched, resolve_device
 
 from ._tiny import TINY
 
@@ -43,16 +43,16 @@ def test_precision_reaches_the_model():
         assert torch.mm(torch.ones(2, 2), torch.ones(2, 2)).dtype == torch.bfloat16
 
 
-def test_numbers_read_later_are_exact():
-    assert read_later(torch.tensor(0.1, requires_grad=True), torch.tensor(3))() == [
+def test_numbers_copied_to_the_host_are_exact():
+    assert copy_to_host(torch.tensor(0.1, requires_grad=True), torch.tensor(3))() == [
         torch.tensor(0.1).double().item(),
         3,
     ]
 
 
 @pytest.mark.gpu
-def test_numbers_read_later_from_a_gpu():
+def test_numbers_copied_from_a_gpu_are_those_of_the_call():
     values = torch.arange(5.0, device="cuda")
-    numbers = read_later(values.sum(), values.max())
+    numbers = copy_to_host(values.sum(), values.max())
     values.zero_()
     assert numbers() == [10.0, 4.0]

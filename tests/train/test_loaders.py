@@ -1,4 +1,4 @@
-"""Batches: the same images in every step, whatever the processes, portions, workers and interruptions."""
+"""Batches: a step sees the same images, whatever the processes, micro-batches, workers and interruptions."""
 
 from itertools import chain
 
@@ -13,10 +13,10 @@ from ._tiny import TINY
 
 
 def steps(batches):
-    """The images of every step, over portions."""
-    portions = list(batches)
+    """Return the images of every step, over all micro-batches."""
+    micro_batches = list(batches)
     count = batches.accumulate
-    return [list(chain(*portions[i : i + count])) for i in range(0, len(portions), count)]
+    return [list(chain(*micro_batches[i : i + count])) for i in range(0, len(micro_batches), count)]
 
 
 def test_every_image_at_most_once_and_only_whole_steps():
@@ -38,7 +38,7 @@ def test_order_is_a_function_of_seed_and_epoch():
 
 
 @pytest.mark.parametrize(("world", "accumulate"), [(2, 1), (1, 3), (2, 3), (4, 1)])
-def test_processes_and_portions_share_the_same_steps(world, accumulate):
+def test_processes_and_micro_batches_share_the_same_steps(world, accumulate):
     alone = steps(EpochBatches(100, 12, seed=3))
     shares = [
         steps(EpochBatches(100, 12, seed=3, accumulate=accumulate, rank=rank, world_size=world))
@@ -56,7 +56,7 @@ def test_resuming_skips_what_was_done():
     batches.start(5, done=3)
     assert len(batches) == 2 * (batches.steps - 3)
     assert steps(batches) == whole[3:]
-    assert batches.portion(4, 1) == list(batches)[1]
+    assert batches.micro_batch(4, 1) == list(batches)[1]
 
 
 def test_a_set_smaller_than_a_batch_is_one_step():

@@ -123,7 +123,7 @@ def test_an_experiment_resumes_its_killed_cell(tmp_path, monkeypatch):
 
 def test_another_config_is_an_error(interrupted):
     other = override(TINY, ["optim.lr=0.5"])
-    message = r"optim.lr = 0.01 there and 0.5 here; use another folder, or start anew"
+    message = r"optim.lr = 0.01 instead of 0.5; use another folder, or start a new run"
     for resume in ("auto", "must"):
         with pytest.raises(ValueError, match=message):
             train_run(other, interrupted, build=build_linear, resume=resume)
@@ -135,7 +135,7 @@ def test_another_config_is_an_error(interrupted):
 
 def test_another_config_than_the_finished_one_is_an_error(tmp_path):
     train_run(override(TINY, ["optim.epochs=1"]), tmp_path, build=build_linear)
-    with pytest.raises(ValueError, match=r"optim\.epochs = 1 there and 2 here"):
+    with pytest.raises(ValueError, match=r"optim\.epochs = 1 instead of 2"):
         train_run(TINY, tmp_path, build=build_linear)
 
 
@@ -182,7 +182,7 @@ def test_full_disk_is_an_error_and_the_run_goes_on_later(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "_write_synced", write)
-        with pytest.raises(OSError, match="No space left on device; the one before is intact"):
+        with pytest.raises(OSError, match="No space left on device; the previous one is intact"):
             train_run(TINY, tmp_path)
     assert read_checkpoint(tmp_path).meta["epoch"] == 1
     assert json.loads((tmp_path / "record.json").read_text())["status"] == "failed"

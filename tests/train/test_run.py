@@ -167,7 +167,7 @@ def test_the_reported_epoch_is_the_best_and_the_record_says_where(tmp_path, sele
 
 
 def test_selecting_on_validation_needs_a_validation_part(tmp_path):
-    with pytest.raises(ValueError, match=r"validation part for select_on=val.*data\.val_fraction"):
+    with pytest.raises(ValueError, match=r"validation split for select_on=val.*data\.val_fraction"):
         train_run(override(TINY, ["select_on=val", "data.val_fraction=0"]), tmp_path, build=build_linear)
 
 

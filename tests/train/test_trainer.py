@@ -1,4 +1,4 @@
-"""The loop: portions, clipping, smoothing, stages, freezing, averaging, precision, and losses that are not finite."""
+"""The loop: micro-batches, clipping, smoothing, stages, freezing, averaging, precision, non-finite losses."""
 
 import json
 
@@ -33,7 +33,7 @@ def test_auxiliary_loss_is_added(tmp_path):
 
 
 @pytest.mark.parametrize("accumulate", [2, 8])
-def test_accumulated_portions_are_one_batch(tmp_path, accumulate):
+def test_accumulated_micro_batches_are_one_batch(tmp_path, accumulate):
     one = train_run(TINY, tmp_path / "one", build=build_linear)
     many = train_run(override(TINY, [f"optim.accumulate={accumulate}"]), tmp_path / "many", build=build_linear)
     for a, b in zip(one["epochs"], many["epochs"], strict=True):
@@ -65,7 +65,7 @@ def test_label_smoothing_changes_the_loss_as_it_should(tmp_path):
     plain, smooth = first_loss(tmp_path, *frozen), first_loss(tmp_path, *frozen, "optim.label_smoothing=0.3")
     seed_everything(TINY.seed)
     model, part = Linear(), load_splits(TINY.data).train
-    images = [i for portion in EpochBatches(len(part), 64, TINY.seed) for i in portion]
+    images = [i for batch in EpochBatches(len(part), 64, TINY.seed) for i in batch]
     logp = model(torch.stack([part[i][0] for i in images])).log_softmax(dim=1)
     target = part.targets[images]
     expected = -logp.gather(1, target[:, None]).mean(), -logp.mean()
@@ -89,7 +89,7 @@ def test_the_head_learns_first(tmp_path):
 
     def noting(trainer):
         original(trainer)
-        snapshots[trainer.position.done] = {k: v.clone() for k, v in trainer.model.state_dict().items()}
+        snapshots[trainer.state.done] = {k: v.clone() for k, v in trainer.model.state_dict().items()}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "save_last", noting)

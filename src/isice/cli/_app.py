@@ -1,6 +1,6 @@
-"""The application that all commands belong to, its entry point, and how it prints.
+"""The command-line application, its entry point and its output helpers.
 
-Imports of torch and of what needs it stay inside the commands, so that help and reports come at once.
+Commands import torch inside their functions, so that ``isice --help`` and reports start fast.
 """
 
 import os
@@ -30,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 console = Console()
-# Errors of ours, worded for users; anything else is a defect and shows its traceback.
+# Errors with a message for users. Any other exception is a bug and shows its traceback.
 _USER_ERRORS = (ValueError, TypeError, OSError, FloatingPointError, ImportError)
 
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="a.b=c", help="Override a setting; repeatable.")]

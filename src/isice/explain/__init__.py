@@ -1,4 +1,4 @@
-"""What a trained network looks at: heat maps, maps of a class, graphs of channels, and what S looks like."""
+"""Explain trained networks: heat maps, class activation maps, channel graphs, spectra and sparsity patterns."""
 
 from .graph import ChannelGraph, channel_graphs, partial_correlations
 from .maps import class_maps, mean_maps

@@ -1,4 +1,4 @@
-"""The partial-correlation graph of an image: which channels depend on each other directly, and where both fire."""
+"""Partial-correlation graph of the channels of an image."""
 
 from dataclasses import dataclass
 
@@ -17,13 +17,13 @@ from .maps import check_network, enlarge, evaluation
 
 @dataclass(frozen=True)
 class ChannelGraph:
-    """The strongest pairs of channels of one image.
+    """The channel pairs of one image with the largest partial correlations.
 
     Attributes:
         partial_correlation: All partial correlations (C, C), with a unit diagonal.
-        pairs: Channels (P, 2) of the strongest pairs, the strongest first.
+        pairs: Channel pairs (P, 2), sorted by decreasing absolute partial correlation.
         strengths: Their partial correlations (P,).
-        activations: Where each channel of each pair fires (P, 2, H, W), as a part of its own maximum.
+        activations: Activation maps (P, 2, H, W) of the channels, each divided by its maximum.
     """
 
     partial_correlation: np.ndarray
@@ -33,17 +33,17 @@ class ChannelGraph:
 
     @property
     def regions(self) -> np.ndarray:
-        """Where both channels of a pair fire (P, H, W): the smaller of the two activations."""
-        return self.activations.min(axis=1)
+        """Where both channels of a pair are active (P, H, W): the minimum of the two activations."""
+        return np.asarray(self.activations.min(axis=1))
 
 
 def channel_graphs(model: Network, images: Tensor, *, n_pairs: int = 6) -> list[ChannelGraph]:
-    """The graph of each image, from the matrix that the head itself makes where that is a precision matrix.
+    """Compute the channel graph of each image.
 
     Args:
         model: The network.
         images: Images (B, in_chans, H, W), transformed as in training.
-        n_pairs: Pairs P to give, by absolute partial correlation; fewer if fewer are not zero.
+        n_pairs: Number P of pairs; fewer if fewer partial correlations are nonzero.
 
     Example:
         >>> from isice import create_model
@@ -62,10 +62,10 @@ def channel_graphs(model: Network, images: Tensor, *, n_pairs: int = 6) -> list[
 
 
 def partial_correlations(pooling: Pooling, features: Tensor) -> Tensor:
-    """Partial correlations (B, C, C) of the channels of feature maps (B, C, H, W), as ``pooling`` estimates them.
+    """Return the partial correlations (B, C, C) of the channels of feature maps (B, C, H, W).
 
-    A head that estimates no inverse covariance (average pooling, iSQRT-COV, …) gets that of the head ``precision``
-    of Σ/tr Σ: seven Newton–Schulz steps.
+    They are those that ``pooling`` estimates. For a pooling that estimates none (average pooling,
+    iSQRT-COV, …) they come from :func:`isice.functional.regularized_precision`.
 
     Example:
         >>> from isice import create_pooling
@@ -82,7 +82,6 @@ def _graph(matrix: Tensor, features: Tensor, images: Tensor, n_pairs: int) -> Ch
     order = values.abs().argsort(descending=True, stable=True)[:n_pairs]
     order = order[values[order] != 0]
     pairs = torch.stack([rows[order], columns[order]], dim=1)
-    # What fires is above zero; a channel that never is fires nowhere.
     active = features.relu()
     active = active / active.amax(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(active.dtype).tiny)
     return ChannelGraph(

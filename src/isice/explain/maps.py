@@ -1,4 +1,4 @@
-"""Heat maps on the picture: where the last feature maps are active, and where a class gets its score from."""
+"""Heat maps: mean activation of the last feature map, and class activation maps."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,17 +14,17 @@ from ..models import Network
 LAYERS = ("pooling", "backbone")
 METHODS = ("centered", "hires_cam", "grad_cam")
 
-# Below this part of the mean gradient, Grad-CAM's weights are rounding errors.
+# Relative to the mean gradient; smaller Grad-CAM weights are rounding errors.
 _NO_WEIGHT = 1e-4
 
 
 def mean_maps(model: Network, images: Tensor, *, layer: str = "pooling") -> np.ndarray:
-    """The mean over the channels of the last feature map, enlarged to the picture (paper, appendix).
+    """Return the channel mean of the last feature map at the size of the image (paper, appendix).
 
     Args:
         model: The network.
         images: Images (B, in_chans, H, W), transformed as in training.
-        layer: ``"pooling"``, the map that the head sees, or ``"backbone"``, the one before the reduction.
+        layer: ``"pooling"``, the input of the pooling, or ``"backbone"``, before the reduction.
 
     Returns:
         Maps (B, H, W), in the units of the features.
@@ -46,24 +46,24 @@ def mean_maps(model: Network, images: Tensor, *, layer: str = "pooling") -> np.n
 def class_maps(
     model: Network, images: Tensor, classes: Sequence[int] | None = None, *, method: str = "centered"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where the logit of a class comes from, by its gradient g at the feature map x that the pooling sees.
+    """Return class activation maps from the gradient g of a logit at the pooling's input x.
 
-    Grad-CAM weights each channel by its mean gradient over the positions. A head made from a centred covariance does
-    not see the mean of a channel, so that these weights are exactly zero and the map is empty: an error says so.
-    HiResCAM, the product g·x summed over the channels at each position, exists for every head, but moves when a
-    constant is added to a channel even if the head does not notice. The default takes the means out of what varies:
-    ḡ·x + (g − ḡ)·(x − x̄), with means over the positions. It has the same sum over the picture, equals HiResCAM for
-    average pooling, and does not move when the head does not.
+    Grad-CAM weights each channel by its mean gradient. A pooling of the centred covariance is invariant
+    to the mean of a channel, so that these weights are zero and ``"grad_cam"`` raises. HiResCAM sums g·x
+    over the channels at each position; it changes if a constant is added to a channel, even if the
+    logit does not. ``"centered"`` is ḡ·x + (g − ḡ)·(x − x̄), with means over the positions. It has the
+    same sum over the image, equals HiResCAM for average pooling, and is invariant where the logit is.
 
     Args:
         model: The network.
         images: Images (B, in_chans, H, W), transformed as in training.
         classes: One class per image; by default the predicted ones.
-        method: ``"centered"``, ``"hires_cam"`` (Draelos and Carin 2020) or ``"grad_cam"`` (Selvaraju et al. 2017).
+        method: ``"centered"``, ``"hires_cam"`` (Draelos and Carin 2020) or ``"grad_cam"`` (Selvaraju
+            et al. 2017).
 
     Returns:
-        Maps (B, H, W), positive where the picture speaks for the class and negative where against it (Grad-CAM:
-        never negative), and the classes (B,).
+        Maps (B, H, W), positive where the image supports the class and negative where it opposes it
+        (Grad-CAM: never negative), and the classes (B,).
 
     Example:
         >>> from isice import create_model
@@ -87,7 +87,7 @@ def class_maps(
 
 
 def _combine(gradient: Tensor, features: Tensor, method: str) -> Tensor:
-    """The map (B, h, w) of a gradient and a feature map (B, C, h, w)."""
+    """Combine a gradient and a feature map (B, C, h, w) to a map (B, h, w)."""
     weights = gradient.mean(dim=(2, 3), keepdim=True)
     if method == "hires_cam":
         return (gradient * features).sum(dim=1)
@@ -96,8 +96,8 @@ def _combine(gradient: Tensor, features: Tensor, method: str) -> Tensor:
         return (weights * features + (gradient - weights) * centred).sum(dim=1)
     if weights.abs().max() <= _NO_WEIGHT * gradient.abs().mean():
         raise ValueError(
-            "class_maps: expected a head that sees the mean of a channel for method='grad_cam', got one that does not: "
-            "all weights are zero; use method='centered'."
+            "class_maps: expected a pooling that depends on channel means for method='grad_cam', got one that does "
+            "not: all weights are zero; use method='centered'."
         )
     return (weights * features).sum(dim=1).relu()
 
@@ -114,16 +114,16 @@ def _chosen(logits: Tensor, classes: Sequence[int] | None) -> Tensor:
 
 
 def check_network(who: str, model: nn.Module) -> None:
-    """Raises unless ``model`` is a network with a classifier, whose parts can be looked into."""
+    """Raise unless ``model`` is a :class:`Network` with a classifier."""
     if not isinstance(model, Network):
-        raise TypeError(f"{who}: expected an isice Network, got {type(model).__name__}; make one with attach().")
+        raise TypeError(f"{who}: expected an isice Network, got {type(model).__name__}; create one with attach().")
     if model.num_classes == 0:
         raise ValueError(f"{who}: expected a network with classes, got num_classes=0; create it with num_classes.")
 
 
 @contextmanager
 def evaluation(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; afterwards every part is in the mode it was in."""
+    """Set eval mode within the context and restore the mode of every module afterwards."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -134,12 +134,8 @@ def evaluation(model: nn.Module) -> Iterator[None]:
 
 
 def enlarge(maps: Tensor, images: Tensor) -> np.ndarray:
-    """Maps (..., h, w) at the size of the images (B, C, H, W), by bilinear interpolation."""
+    """Resize maps (..., h, w) to the size of the images (B, C, H, W) by bilinear interpolation."""
     size = tuple(images.shape[-2:])
     flat = maps.reshape(-1, 1, *maps.shape[-2:])
-    return (
-        interpolate(flat, size=size, mode="bilinear", align_corners=False)
-        .reshape(*maps.shape[:-2], *size)
-        .cpu()
-        .numpy()
-    )
+    resized = interpolate(flat, size=size, mode="bilinear", align_corners=False)
+    return resized.reshape(*maps.shape[:-2], *size).cpu().numpy()

@@ -1,4 +1,4 @@
-"""Pictures of what trained runs look at, side by side: the ``isice explain`` command."""
+"""Explain images with trained runs side by side: the ``isice explain`` command."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +16,8 @@ from ..data import load_splits
 from ..data.images import read_image
 from ..data.splits import info_in_use
 from ..data.transforms import create_transforms
-from ..inference.predict import load_run
 from ..report.explain_page import ExplainedImage, Explanation, write_explanations
-from ..train import Trained
+from ..train import Trained, load_trained
 from .graph import channel_graphs
 from .maps import class_maps, mean_maps
 
@@ -36,25 +35,25 @@ def explain_runs(
     n_pairs: int = 6,
     graphs: bool = True,
 ) -> dict[str, Path]:
-    """Writes heat maps, class maps and channel graphs of some images as pictures and one page.
+    """Write heat maps, class maps and channel graphs of images as figures and one page.
 
     Args:
         folders: Run folders; their networks are shown side by side.
-        images: Image files, or ``"test:7"`` for an image of the test part of the first run's dataset.
-        out: Folder for the page ``explain.html`` and its pictures; they replace earlier ones.
-        target: The class to explain, by name; by default what each network predicts.
-        which: ``"best"`` or ``"last"`` checkpoint.
-        method: How class maps are made, see :func:`isice.explain.class_maps`.
+        images: Image files, or ``"test:7"`` for a test image of the first run's dataset.
+        out: Folder for the page ``explain.html`` and its figures; earlier ones are replaced.
+        target: Name of the class to explain; by default the predicted class of each network.
+        which: The checkpoint, ``"best"`` or ``"last"``.
+        method: Method of the class maps, see :func:`isice.explain.class_maps`.
         n_pairs: Channel pairs per graph.
-        graphs: Whether to draw the graphs, which take longest.
+        graphs: Draw the channel graphs, the slowest part.
 
     Returns:
-        The paths written, by name; ``"html"`` is the page.
+        The written paths by name; ``"html"`` is the page.
     """
     if not folders or not images:
         raise ValueError(
             f"explain: expected at least one run folder and one image, got {len(folders)} and {len(images)}; "
-            f"an image is a file, or {_TEST}0 for the first of the test part."
+            f"an image is a file, or {_TEST}0 for the first test image."
         )
     for source in images:
         if not str(source).startswith(_TEST) and not Path(source).is_file():
@@ -62,11 +61,12 @@ def explain_runs(
                 f"explain: expected a run folder, an image file or {_TEST}NUMBER, got {str(source)!r}, "
                 "which does not exist."
             )
-    runs = _labelled([(Path(folder), load_run(folder, which)) for folder in folders])
+    runs = _labelled([(Path(folder), load_trained(folder, which)) for folder in folders])
     views = {label: _view(trained) for label, trained in runs.items()}
     if len(set(views.values())) > 1:
         raise ValueError(
-            f"explain: expected runs with one data.transform and data.image_size, got {views}; explain them apart."
+            f"explain: expected runs with the same data.transform and data.image_size, got {views}; "
+            "explain them separately."
         )
     explained = []
     for source in images:
@@ -82,7 +82,7 @@ def explain_runs(
 def explain_image(
     trained: Trained, picture: Tensor, *, target: str | None = None, method: str = "centered", n_pairs: int = 6
 ) -> Explanation:
-    """What one trained network makes of one picture (C, H, W), bytes or values in [0, 1]."""
+    """Explain one image (C, H, W), bytes or values in [0, 1], with one trained network."""
     model: Any = trained.model
     image = _network_input(trained, picture)[1].unsqueeze(0)
     number = None if target is None else [_class_number(trained.classes, target)]
@@ -104,18 +104,18 @@ def explain_image(
 
 
 def _labelled(runs: list[tuple[Path, Trained]]) -> dict[str, Trained]:
-    """Runs by the name of their head, with their folder where that is not unique."""
+    """Label runs by the name of their pooling, with the folder where that is not unique."""
     names = [spec_name(trained.config.model.pooling) for _, trained in runs]
     labels = [
         name if names.count(name) == 1 else f"{name} ({path.name})" for name, (path, _) in zip(names, runs, strict=True)
     ]
     if len(set(labels)) < len(labels):
-        raise ValueError(f"explain: expected every run once, got {', '.join(str(path) for path, _ in runs)}.")
+        raise ValueError(f"explain: expected distinct runs, got {', '.join(str(path) for path, _ in runs)}.")
     return {label: trained for label, (_, trained) in zip(labels, runs, strict=True)}
 
 
 def _picture(config: DataConfig, source: str | Path) -> Tensor:
-    """An image file, or a test image of the dataset, before any transform."""
+    """Read an image file or a test image of the dataset, without transforms."""
     if not str(source).startswith(_TEST):
         return read_image(source)
     number = str(source).removeprefix(_TEST)
@@ -126,20 +126,20 @@ def _picture(config: DataConfig, source: str | Path) -> Tensor:
 
 
 def _title(source: str | Path) -> str:
-    """Return how pages call an image."""
+    """Return the title of an image on the page."""
     number = str(source).removeprefix(_TEST)
     return Path(source).name if number == str(source) else f"test image {number}"
 
 
 def _network_input(trained: Trained, picture: Tensor) -> tuple[Tensor, Tensor]:
-    """The picture as cut and resized for the network, and the network's input made from it."""
+    """Return the cropped and resized image, and the network's input made from it."""
     info = info_in_use(trained.config.data)
     if info.channels == 1 and len(picture) == 3:
         picture = v2.functional.rgb_to_grayscale(picture)
     if len(picture) != info.channels:
         raise ValueError(
             f"explain: expected an image of {info.channels} channels, got {len(picture)}; "
-            f"choose one of the test part, such as {_TEST}0."
+            f"choose a test image, such as {_TEST}0."
         )
     transform = create_transforms(info.transform, info.image_size, mean=info.mean, std=info.std)[1]
     prepared = picture if transform.prepare is None else transform.prepare(picture)
@@ -147,20 +147,20 @@ def _network_input(trained: Trained, picture: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _view(trained: Trained) -> tuple[str, int]:
-    """How a network sees a picture: the kind of its transform and the image size."""
+    """Return the transform and the image size of a network."""
     info = info_in_use(trained.config.data)
     return info.transform, info.image_size
 
 
 def _displayed(runs: dict[str, Trained], picture: Tensor) -> np.ndarray:
-    """The picture as the first network gets it, before normalisation: (H, W, 3), values in [0, 1]."""
+    """Return the input of the first network before normalisation: (H, W, 3), values in [0, 1]."""
     prepared = _network_input(next(iter(runs.values())), picture)[0]
     pixels = v2.functional.to_dtype(prepared, torch.float32, scale=True)
     if len(pixels) not in (1, 3):
         pixels = pixels.mean(dim=0, keepdim=True)
     if pixels.min() < 0 or pixels.max() > 1:
         pixels = (pixels - pixels.min()) / (pixels.max() - pixels.min())
-    return pixels.expand(3, -1, -1).movedim(0, -1).numpy()
+    return np.asarray(pixels.expand(3, -1, -1).movedim(0, -1))
 
 
 def _class_number(classes: tuple[str, ...], name: str) -> int:

@@ -1,4 +1,4 @@
-"""A few test images of trained runs, explained for their report."""
+"""Explain a few test images for the report of trained runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +10,12 @@ from .runs import explain_runs
 
 
 def explain_samples(folders: Sequence[str | Path], out: str | Path, count: int = 2) -> dict[str, Path]:
-    """Heat maps of ``count`` test images, spread evenly over the test part, as :func:`explain_runs` makes them.
+    """Write heat maps of ``count`` test images, evenly spaced over the test split.
 
     Args:
-        folders: Run folders. Only those with the dataset of the first one are shown, since they share the images.
-        out: Folder for the page and its pictures; they replace earlier ones.
-        count: How many images.
+        folders: Run folders. Only runs with the dataset of the first one are shown.
+        out: Folder for the page and its figures; earlier ones are replaced.
+        count: Number of images.
     """
     check_int("explain", "count", count, minimum=1)
     data = {Path(folder): _data_of(Path(folder)) for folder in folders}

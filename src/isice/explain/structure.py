@@ -1,4 +1,4 @@
-"""What a matrix is made of: its spectrum and its zeros, and how iSICE changes them."""
+"""Spectrum and sparsity pattern of a matrix, before and after iSICE."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +13,12 @@ from ..ops.isice import isice
 
 @dataclass(frozen=True)
 class Structure:
-    """Facts about one symmetric matrix.
+    """Spectrum and sparsity pattern of one symmetric matrix.
 
     Attributes:
         matrix: The matrix (D, D).
-        eigenvalues: Its eigenvalues (D,), the largest first.
-        nonzero: Which entries are not zero (D, D).
+        eigenvalues: Its eigenvalues (D,), largest first.
+        nonzero: Mask of the nonzero entries (D, D).
     """
 
     matrix: np.ndarray
@@ -27,13 +27,15 @@ class Structure:
 
     @property
     def density(self) -> float:
-        """The part of the off-diagonal entries that are not zero."""
+        """Fraction of nonzero off-diagonal entries."""
         off_diagonal = ~np.eye(len(self.matrix), dtype=bool)
         return float(self.nonzero[off_diagonal].mean()) if len(self.matrix) > 1 else 0.0
 
 
 def structure(matrix: Tensor, *, tol: float = 0.0) -> Structure:
-    """Spectrum and sparsity pattern of one symmetric matrix (D, D); entries up to ``tol`` count as zero.
+    """Return spectrum and sparsity pattern of one symmetric matrix (D, D).
+
+    Entries of absolute value up to ``tol`` count as zero.
 
     Example:
         >>> facts = structure(torch.diag(torch.tensor([1.0, 3.0])))
@@ -50,10 +52,10 @@ def structure(matrix: Tensor, *, tol: float = 0.0) -> Structure:
 
 
 def isice_before_after(cov: Tensor, **options: Any) -> tuple[Structure, Structure]:
-    """S of Alg. 2 before its first and after its last step, of one covariance (D, D), without output normalisation.
+    """Return the structure of S before the first and after the last step of Alg. 2, not normalised.
 
     Args:
-        cov: Covariance matrix.
+        cov: Covariance matrix (D, D).
         **options: Options of :func:`isice.functional.isice`, except ``normalize`` and ``preset``.
 
     Example:
@@ -63,7 +65,7 @@ def isice_before_after(cov: Tensor, **options: Any) -> tuple[Structure, Structur
     """
     taken = {"normalize", "preset"} & set(options)
     if taken:
-        raise TypeError(f"isice_before_after: expected options of Alg. 2's steps, got {sorted(taken)}; leave them out.")
+        raise TypeError(f"isice_before_after: expected options of Alg. 2's steps, got {sorted(taken)}; omit them.")
     with torch.no_grad():
         before = isice(cov, **{**options, "n_iter": 0}, normalize="none")
         after = isice(cov, **options, normalize="none")

@@ -1,4 +1,4 @@
-"""Evaluating a run on one part of its data: scores, written beside the run with what they were computed with."""
+"""Evaluate a run on one split of its data and store the scores in the run folder."""
 
 import datetime
 import json
@@ -15,11 +15,11 @@ from ..config import RunConfig, config_hash, override, to_dict
 from ..data import Split, Splits, load_splits
 from ..metrics import ScoreKeeper, Scores, wilson_interval
 from ..records import EVALUATION_FILE, commit, read_evaluations, versions, write_atomically
-from ..train.checkpoint import Trained
+from ..train import Trained, load_trained
 from ..train.hardware import hardware
 from ..train.launch import cpu_threads, resolve_device
 from ..train.loaders import eval_loader
-from .predict import load_run, probabilities
+from .predict import probabilities
 
 SPLITS = ("test", "val", "train")
 
@@ -28,12 +28,12 @@ Track = Callable[[Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores of a trained network on a part of its data.
+    """Scores of a trained network on one split.
 
     Attributes:
-        scores: The numbers.
-        classes: Names of the classes, in the order of ``scores.per_class``.
-        facts: What was evaluated, with what and on what; with the scores it is what is written to the file.
+        scores: The scores.
+        classes: Class names, in the order of ``scores.per_class``.
+        facts: Split, checkpoint, data, precision, versions and hardware of the evaluation.
     """
 
     scores: Scores
@@ -41,7 +41,7 @@ class Evaluation:
     facts: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """The evaluation as plain values; the confusion matrix as [true, predicted, count] where it is not zero."""
+        """Return plain values; the confusion matrix is a list of nonzero [true, predicted, count]."""
         scores = self.scores
         cells = scores.confusion.nonzero().tolist()
         return {
@@ -66,40 +66,40 @@ def evaluate_run(
     settings: Iterable[str] = (),
     track: Track = iter,
 ) -> Evaluation:
-    """Evaluates the network of a run and adds the result to ``evaluation.json`` in its folder.
+    """Evaluate the network of a run and add the result to ``evaluation.json`` in its folder.
 
-    Every image of the part is seen once, transformed as for testing, also with ``split="train"``. It computes on the
-    GPU if there is one, in the run's precision there and in float32 on a CPU.
+    All splits use the test transform, ``"train"`` too. The device is the GPU if there is one; the
+    precision is that of the run on a GPU and float32 on a CPU.
 
     Args:
         folder: The run folder.
         split: ``"test"``, ``"val"`` or ``"train"``.
         which: The checkpoint: ``"best"``, the epoch that the record reports, or ``"last"``.
         flip: Average the probabilities of each image and its mirror image.
-        settings: Overrides of the run's config (``"data.root=…"``, ``"device=cpu"``, ``"precision=fp32"``).
-        track: Wraps the batches, to show progress.
+        settings: Overrides of the config (``"data.root=…"``, ``"device=cpu"``, ``"precision=fp32"``).
+        track: Wraps the iterator over batches, to display progress.
     """
     check_choice("eval", "split", split, SPLITS)
     settings = list(settings)
-    trained = load_run(folder, which)
+    trained = load_trained(folder, which)
     config = _evaluation_config(trained.config, settings)
     device = resolve_device(config.device)
     with cpu_threads(config.threads):
         splits = load_splits(config.data)
         _check_classes(trained, splits)
-        part = _part(splits, split, config)
+        part = _select_split(splits, split, config)
         start = time.perf_counter()
         scores = _score(trained, part, config, device, flip, track)
         seconds = time.perf_counter() - start
-    question = {"split": split, "which": which, "epoch": trained.epoch, "flip": flip, "settings": settings}
-    facts = {**question, **_circumstances(trained, config, device, seconds), "skipped_images": len(splits.skipped)}
+    key = {"split": split, "which": which, "epoch": trained.epoch, "flip": flip, "settings": settings}
+    facts = {**key, **_provenance(trained, config, device, seconds), "skipped_images": len(splits.skipped)}
     evaluation = Evaluation(scores, trained.classes, facts)
-    _write(Path(folder) / EVALUATION_FILE, evaluation.to_dict(), tuple(question))
+    _write(Path(folder) / EVALUATION_FILE, evaluation.to_dict(), tuple(key))
     return evaluation
 
 
 def _evaluation_config(config: RunConfig, settings: list[str]) -> RunConfig:
-    """The run's config, computed where we are: machines differ, and an evaluation needs no cache."""
+    """Return the config of the run with the device of this machine, without a cache."""
     config = replace(config, device="auto", data=replace(config.data, cache="none"))
     config = override(config, settings)
     asked = any(setting.split("=")[0].strip() == "precision" for setting in settings)
@@ -114,20 +114,21 @@ def _check_classes(trained: Trained, splits: Splits) -> None:
     if len(found) != len(trained.classes):
         raise ValueError(
             f"eval: expected data with the {len(trained.classes)} classes of the network, got {len(found)} classes; "
-            "evaluate on the data that the run was trained on."
+            "evaluate on the dataset of the run."
         )
     other = next((ours, theirs) for ours, theirs in zip(trained.classes, found, strict=True) if ours != theirs)
     raise ValueError(
-        f"eval: expected the classes of the network, got others: {other[1]!r} in the place of {other[0]!r}."
+        f"eval: expected the classes of the network, got {other[1]!r} instead of {other[0]!r}; "
+        "evaluate on the dataset of the run."
     )
 
 
-def _part(splits: Splits, split: str, config: RunConfig) -> Split:
+def _select_split(splits: Splits, split: str, config: RunConfig) -> Split:
     if split == "train":
         return Split(splits.train.source, splits.test.transform, splits.train.indices.tolist())
     part = splits.val if split == "val" else splits.test
     if part is None:
-        raise ValueError(f"eval: expected a validation part in {config.data.name!r}, got none; use --split test.")
+        raise ValueError(f"eval: expected a validation split of {config.data.name!r}, got none; use --split test.")
     return part
 
 
@@ -140,7 +141,7 @@ def _score(trained: Trained, part: Split, config: RunConfig, device: torch.devic
     return keeper.scores()
 
 
-def _circumstances(trained: Trained, config: RunConfig, device: torch.device, seconds: float) -> dict[str, Any]:
+def _provenance(trained: Trained, config: RunConfig, device: torch.device, seconds: float) -> dict[str, Any]:
     return {
         "run": config_hash(trained.config),
         "data": to_dict(config)["data"],
@@ -153,10 +154,9 @@ def _circumstances(trained: Trained, config: RunConfig, device: torch.device, se
     }
 
 
-def _write(path: Path, entry: dict[str, Any], question: tuple[str, ...]) -> None:
-    """Adds an evaluation to the file; one that answers the same question is replaced."""
+def _write(path: Path, entry: dict[str, Any], key: tuple[str, ...]) -> None:
+    """Add an evaluation to the file; it replaces one with the same values of ``key``."""
     before = read_evaluations(path.parent)
-    same = [all(old.get(key) == entry[key] for key in question) for old in before]
-    kept = [old for old, replaced in zip(before, same, strict=True) if not replaced]
+    kept = [old for old in before if any(old.get(name) != entry[name] for name in key)]
     lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in [*kept, entry])
     write_atomically(path, f'{{"schema": 1, "evaluations": [\n{lines}\n]}}\n')

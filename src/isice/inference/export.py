@@ -1,7 +1,7 @@
-"""Exporting a trained network to ONNX or to a torch.export program, and checking the file against the network.
+"""Export a trained network to ONNX or to a torch.export program, and verify the file.
 
-Both take images (B, C, H, W) of the size the network was trained with, normalised as in training, for any B, and give
-logits. Classes and input are stored in the file: in ONNX as the metadata ``isice``, in a program as ``isice.json``.
+Both map normalised images (B, C, H, W) of the training size, for any B, to logits. The file stores
+classes and input: ONNX in the metadata ``isice``, a torch.export program in ``isice.json``.
 """
 
 import contextlib
@@ -22,12 +22,13 @@ import torch
 from torch import Tensor, nn
 
 from .._checks import check_choice
-from .predict import input_facts, load_run
+from ..train import load_trained
+from .predict import input_facts
 
 FORMATS = {"onnx": ".onnx", "torch": ".pt2"}
 FACTS_FILE = "isice.json"
-# Allowed difference of logits, relative to the largest logit. Float32 sums in another order give 1e-5 at most in the
-# heads of this package, and 6e-4 where a signed square root follows, which magnifies errors near zero.
+# Allowed difference of logits, relative to the largest logit. Float32 rounding gives at most 1e-5 with the poolings of
+# this package, and 6e-4 after a signed square root, which amplifies errors near zero.
 TOLERANCE = 2e-3
 _BATCHES = (1, 3)
 
@@ -36,12 +37,12 @@ Call = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Exported:
-    """A file that was written, and how far its logits are from the network's.
+    """An exported file and its numerical difference from the network.
 
     Attributes:
         path: The file.
-        difference: Largest difference of two logits on random images and a blank one, relative to the largest logit.
-        images: Number of these images.
+        difference: Largest difference of logits on the test images, relative to the largest logit.
+        images: Number of test images: random ones and a blank one.
     """
 
     path: Path
@@ -52,12 +53,12 @@ class Exported:
 def export_run(
     folder: str | Path, format: str = "onnx", out: str | Path | None = None, *, which: str = "best"
 ) -> Exported:
-    """Exports the network of a run.
+    """Export the network of a run.
 
     Args:
         folder: The run folder.
         format: ``"onnx"`` or ``"torch"``.
-        out: The file; ``model.onnx`` or ``model.pt2`` in the run folder unless given.
+        out: The file; by default ``model.onnx`` or ``model.pt2`` in the run folder.
         which: The checkpoint, ``"best"`` or ``"last"``.
     """
     check_choice("export", "format", format, FORMATS)
@@ -66,17 +67,17 @@ def export_run(
     path = Path(out) if out is not None else Path(folder) / f"model{FORMATS[format]}"
     if path.suffix != FORMATS[format]:
         raise ValueError(f"export: expected a file ending in {FORMATS[format]} for {format}, got {str(path)!r}.")
-    trained = load_run(folder, which)
+    trained = load_trained(folder, which)
     facts = {"classes": list(trained.classes), "input": input_facts(trained.config.data)}
     return export_model(trained.model, facts, format, path)
 
 
 def export_model(model: nn.Module, facts: dict[str, Any], format: str, path: Path) -> Exported:
-    """Exports a network, checks the file, and only then puts it in its place.
+    """Export a network to a temporary file, verify it, and move it to ``path``.
 
     Args:
         model: The network.
-        facts: ``classes`` and ``input``, stored in the file; the input's channels and size are those of the export.
+        facts: ``classes`` and ``input``, stored in the file. ``input`` gives channels and image size.
         format: ``"onnx"`` or ``"torch"``.
         path: The file.
     """
@@ -92,7 +93,7 @@ def export_model(model: nn.Module, facts: dict[str, Any], format: str, path: Pat
         if not difference <= TOLERANCE:
             raise ValueError(
                 f"export: expected {path.name} to give the network's logits, got a relative difference of "
-                f"{difference:.2g} on random images (allowed: {TOLERANCE:g}); it was not written."
+                f"{difference:.2g} on random images (allowed: {TOLERANCE:g}); nothing was written."
             )
         for file in Path(folder).iterdir():  # large ONNX models keep their weights in a second file
             file.replace(path.parent / file.name)
@@ -103,10 +104,8 @@ def _export(model: nn.Module, shape: tuple[int, int, int]) -> torch.export.Expor
     example = torch.rand(2, *shape)
     try:
         return torch.export.export(model, (example,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
-    except Exception as error:  # the tracer has errors of many kinds, and none says which network it was
-        raise ValueError(
-            f"export: expected a network that torch.export can trace, got one that it cannot: {_first_line(error)}"
-        ) from error
+    except Exception as error:  # the tracer raises many types of errors
+        raise ValueError(f"export: expected a network that torch.export can trace, got {_first_line(error)}") from error
 
 
 def _write_program(program: torch.export.ExportedProgram, facts: dict[str, Any], path: Path) -> None:
@@ -123,7 +122,7 @@ def _write_onnx(program: torch.export.ExportedProgram, facts: dict[str, Any], pa
             program,
             dynamo=True,
             verbose=False,
-            optimize=False,  # it takes an ε of 1e-12 for zero and drops it: NaN where a vector is zero
+            optimize=False,  # the optimizer removes an added ε of 1e-12: NaN for a zero vector
             input_names=["images"],
             output_names=["logits"],
             dynamic_shapes=({0: "batch"},),
@@ -146,22 +145,22 @@ def _difference(model: nn.Module, call: Call, shape: tuple[int, int, int]) -> fl
     found = []
     for size in _BATCHES:
         images = torch.rand(size, *shape, generator=generator)
-        images[1:2] = 0  # where a graph without its safeguards divides by zero
+        images[1:2] = 0  # a blank image: division by zero if an ε was lost
         expected = model(images)
         found.append((call(images) - expected).abs().max() / expected.abs().max().clamp(min=1e-12))
-    return float(torch.stack(found).max())  # unlike Python's, this maximum keeps a NaN
+    return float(torch.stack(found).max())  # torch's max propagates NaN, Python's does not
 
 
 def _no_onnx(error: Exception) -> ValueError:
-    """Says which operation ONNX lacks; the exporter's own message is a page of advice to its developers."""
+    """Return an error that names the operation without an ONNX equivalent."""
     chain, cause = "", error
     while cause is not None:
         chain, cause = chain + str(cause), cause.__cause__  # type: ignore[assignment]
     lacking = re.search(r"No ONNX function found for <OpOverload\(op='([^']+)'", chain)
-    reason = f"the operation {lacking[1]}, which ONNX lacks" if lacking else _first_line(error)
+    reason = f"{lacking[1]}, which ONNX lacks" if lacking else _first_line(error)
     return ValueError(
-        f"export: expected a network of operations that ONNX has, got {reason}; "
-        "use --format torch, or train a head that exports (docs/training.md lists them)."
+        f"export: expected a network of ONNX operations, got {reason}; "
+        "use --format torch, or train a pooling that exports to ONNX (docs/training.md lists them)."
     )
 
 
@@ -177,7 +176,7 @@ def _need(*packages: str) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporters' notes to their own developers are not for users; errors come through as exceptions."""
+    """Suppress warnings and output of the exporters; errors still raise."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

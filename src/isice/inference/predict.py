@@ -1,4 +1,4 @@
-"""Predicting with a trained network: from a run folder or a shared model, and image files, to classes."""
+"""Predict the classes of image files with a run or a model of the Hugging Face Hub."""
 
 import glob
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,8 +17,7 @@ from ..data.splits import info_in_use
 from ..data.transforms import Transform, create_transforms
 from ..models import create_model
 from ..models.hub import HUB, LOCAL
-from ..records import read_record
-from ..train.checkpoint import Trained, load_trained
+from ..train import load_trained
 from ..train.launch import resolve_device
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -26,12 +25,12 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a network says about one image.
+    """Predicted classes of one image.
 
     Attributes:
         image: The file.
-        classes: Class and probability, the most probable first; empty if the image could not be read.
-        error: Why it could not be read; None if it could.
+        classes: Pairs (class, probability), most probable first; empty if the image is unreadable.
+        error: Why the image could not be read, or None.
     """
 
     image: str
@@ -39,7 +38,7 @@ class Prediction:
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The prediction as plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         if self.error is not None:
             return {"image": self.image, "error": self.error}
         return {"image": self.image, "predictions": [{"class": c, "probability": p} for c, p in self.classes]}
@@ -47,7 +46,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A network in eval mode on its device, with the names of its classes and the way from picture to input."""
+    """A network in eval mode on its device, with its class names and image transform."""
 
     model: nn.Module
     classes: tuple[str, ...]
@@ -56,20 +55,20 @@ class Predictor:
     device: torch.device
 
     def prepare(self, path: str | Path) -> Tensor:
-        """Reads an image file to the network's input (C, H, W)."""
+        """Read an image file and transform it to the network's input (C, H, W)."""
         image = read_image(path)
         return self.transform(rgb_to_grayscale(image) if self.channels == 1 else image)
 
     def predict(
         self, images: Iterable[str | Path], *, topk: int = 5, flip: bool = False, batch_size: int = 32
     ) -> Iterator[Prediction]:
-        """Predicts image files in their order, ``batch_size`` at a time; one that cannot be read does not stop others.
+        """Predict image files in order; an unreadable image yields a prediction with an error.
 
         Args:
             images: The files.
-            topk: How many classes to name; all, if there are fewer.
+            topk: Classes per image, at most all.
             flip: Average the probabilities of each image and its mirror image.
-            batch_size: Images held in memory at once.
+            batch_size: Images per batch.
         """
         check_int("predict", "topk", topk, minimum=1)
         check_int("predict", "batch_size", batch_size, minimum=1)
@@ -97,7 +96,9 @@ class Predictor:
 
 @torch.no_grad()
 def probabilities(model: nn.Module, images: Tensor, *, flip: bool = False, precision: str = "fp32") -> Tensor:
-    """Class probabilities (B, K) in float32 of images (B, C, H, W); with ``flip`` averaged over their mirror images.
+    """Return class probabilities (B, K) in float32 of images (B, C, H, W).
+
+    With ``flip``, probabilities are averaged over each image and its mirror image.
 
     Example:
         >>> probabilities(nn.Flatten(), torch.zeros(1, 1, 1, 2), flip=True)
@@ -110,10 +111,10 @@ def probabilities(model: nn.Module, images: Tensor, *, flip: bool = False, preci
 
 
 def find_images(arguments: Iterable[str | Path]) -> list[str]:
-    """The image files that files, patterns (``"birds/*.jpg"``, ``"**/*.png"``) and folders (all below) stand for.
+    """Expand files, glob patterns (``"birds/*.jpg"``, ``"**/*.png"``) and folders (recursively) to image files.
 
-    A file that does not exist stays in the list: it is an unreadable image. A folder without images, or a pattern that
-    nothing fits, is an error.
+    A missing file stays in the list, to be reported as unreadable. A folder without images or a
+    pattern without matches is an error.
     """
     found: list[str] = []
     for argument in map(str, arguments):
@@ -133,49 +134,26 @@ def find_images(arguments: Iterable[str | Path]) -> list[str]:
 
 
 def load_predictor(source: str | Path, which: str = "best", device: str = "auto") -> Predictor:
-    """A predictor from a run folder, or from a shared model (``"hf-hub:owner/name"``, ``"local-dir:folder"``).
+    """Load a predictor from a run folder or from a model on the Hugging Face Hub.
 
     Args:
-        source: The run folder or the name of the shared model.
+        source: A run folder, ``"hf-hub:owner/name"`` or ``"local-dir:folder"``.
         which: The checkpoint of a run, ``"best"`` or ``"last"``.
         device: ``"auto"``, ``"cpu"``, ``"cuda:0"`` …
     """
     if str(source).startswith((HUB, LOCAL)):
         model = create_model(str(source))
         if not {"classes", "input"} <= model.about.keys():
-            raise ValueError(f"predict: expected {str(source)!r} to know its classes and input, got a bare network.")
+            raise ValueError(
+                f"predict: expected {str(source)!r} to state its classes and input, got neither; use isice push."
+            )
         return _predictor(model, model.about["classes"], model.about["input"], device)
-    trained = load_run(source, which)
+    trained = load_trained(source, which)
     return _predictor(trained.model, trained.classes, input_facts(trained.config.data), device)
 
 
-def load_run(folder: str | Path, which: str = "best") -> Trained:
-    """:func:`load_trained`, with an error that helps when the folder is none of a run."""
-    folder = Path(folder)
-    if not folder.is_dir():
-        what = "which is a file; name its folder" if folder.exists() else "which does not exist; train first"
-        raise FileNotFoundError(f"run: expected a run folder, got {str(folder)!r}, {what}.")
-    if not (folder / "checkpoints").is_dir():
-        raise FileNotFoundError(_no_run(folder))
-    return load_trained(folder, which)
-
-
-def _no_run(folder: Path) -> str:
-    """What to say of a folder without checkpoints: it holds several runs, a run without its weights, or none."""
-    inside = sorted(path.parent.name for path in folder.glob("*/checkpoints"))
-    if inside:
-        some = f"a folder of {len(inside)}; name one of them, such as {str(folder / inside[0])!r}"
-        return f"run: expected one run, got {str(folder)!r}, {some}."
-    record = read_record(folder) or {}
-    if "status" in record:
-        some = f"a run without weights (its record says {record['status']!r}); train it, or restore its checkpoints"
-    else:
-        some = "which holds no run (no checkpoints/); train first (isice train --out FOLDER), or name another folder"
-    return f"run: expected a run folder, got {str(folder)!r}, {some}."
-
-
 def input_facts(config: DataConfig) -> dict[str, Any]:
-    """What a network trained with this config takes: channels, size and normalisation, as plain values.
+    """Return the channels, size, transform and normalisation of a network's input, as plain values.
 
     Example:
         >>> input_facts(DataConfig("cub200", image_size=224))["image_size"]
@@ -194,8 +172,8 @@ def input_facts(config: DataConfig) -> dict[str, Any]:
 def _predictor(model: nn.Module, classes: Sequence[str], facts: Mapping[str, Any], device: str) -> Predictor:
     if facts["channels"] not in (1, 3):
         raise ValueError(
-            f"predict: expected a network for grey or RGB pictures, got one for {facts['channels']} channels; "
-            "image files cannot be read for it, call the network with tensors."
+            f"predict: expected a network for grey or RGB images, got one for {facts['channels']} channels; "
+            "call the network with tensors instead."
         )
     mean, std = (None if facts[name] is None else tuple(facts[name]) for name in ("mean", "std"))
     _, transform = create_transforms(facts["transform"], facts["image_size"], mean=mean, std=std)

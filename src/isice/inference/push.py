@@ -1,4 +1,4 @@
-"""Sharing the network of a run: on the Hugging Face Hub, or as the same files in a folder."""
+"""Push the network of a run to the Hugging Face Hub, or write the same files to a folder."""
 
 from pathlib import Path
 from typing import Any
@@ -8,24 +8,24 @@ from huggingface_hub.errors import HFValidationError
 from ..config import config_hash, to_dict
 from ..models import Network
 from ..models.hub import LOCAL, local_folder
-from ..train.checkpoint import Trained
-from .predict import input_facts, load_run
+from ..train import Trained, load_trained
+from .predict import input_facts
 
 
 def push_run(folder: str | Path, repo: str, *, which: str = "best", private: bool = False) -> str:
-    """Shares the network of a run with a card that says what its record says.
+    """Push the network of a run with a model card made from its record.
 
     Args:
         folder: The run folder.
-        repo: ``"owner/name"`` on the Hub; or a folder to write to, as ``"./folder"``, ``"/folder"`` or
+        repo: ``"owner/name"`` on the Hub, or a folder: ``"./folder"``, ``"/folder"`` or
             ``"local-dir:folder"``.
         which: The checkpoint, ``"best"`` or ``"last"``.
-        private: Make the repository private, if it is new.
+        private: Make a new repository private.
 
     Returns:
-        The address of the commit, or the folder.
+        The URL of the commit, or the folder.
     """
-    trained = load_run(folder, which)
+    trained = load_trained(folder, which)
     if not isinstance(trained.model, Network):
         raise TypeError(f"push: expected a Network in {str(folder)!r}, got {type(trained.model).__name__}.")
     trained.model.about = {
@@ -35,18 +35,18 @@ def push_run(folder: str | Path, repo: str, *, which: str = "best", private: boo
     }
     place = local_folder(repo)
     if place is not None:
-        (place / "README.md").unlink(missing_ok=True)  # a card of earlier weights would tell another story
+        (place / "README.md").unlink(missing_ok=True)  # a model card of earlier weights
         trained.model.save_pretrained(place, model_card_kwargs={"source": f"{LOCAL}{place}"})
         return str(place)
     return _push(trained.model, repo, private)
 
 
 def training_facts(trained: Trained) -> dict[str, Any]:
-    """What is known about the weights. Paths are left out: they are nobody else's business."""
+    """Return what the record says about the weights, without local paths."""
     record, config = trained.record, to_dict(trained.config)
     config["data"]["root"] = config["model"]["checkpoint_path"] = None
     reported = record.get("reported_epoch", {})
-    # The record's accuracy is that of the reported epoch; other weights have none.
+    # The record has the accuracy of the reported epoch only.
     accuracy = record.get("accuracy", {}) if reported.get("epoch") == trained.epoch else {}
     hardware = record.get("hardware", {})
     return {

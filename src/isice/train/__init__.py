@@ -1,6 +1,6 @@
-"""Training: a loop that fits on a screen, its optimizer, its checkpoints, and the record that a run leaves."""
+"""Train one run: the loop, its optimizer, checkpoints, resuming and the record."""
 
-from .checkpoint import Trained, load_trained
 from .run import train_run
+from .trained import Trained, load_trained
 
 __all__ = ["Trained", "load_trained", "train_run"]

@@ -1,4 +1,4 @@
-"""Where a loss that is not finite came from: the first layer whose output is not finite."""
+"""Locate the first layer whose output is not finite."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def first_nonfinite(model: nn.Module, x: Tensor) -> str:
-    """Runs a batch again and says in words which layer was the first to give a value that is not finite.
+    """Run a forward pass and describe the first layer with a NaN or infinite output.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
@@ -20,7 +20,7 @@ def first_nonfinite(model: nn.Module, x: Tensor) -> str:
         return "the images of the batch"
     found: list[str] = []
 
-    def watch(name: str, module: nn.Module) -> Any:
+    def attach(name: str, module: nn.Module) -> Any:
         def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
             if not found and not all(torch.isfinite(t).all() for t in _tensors(output)):
                 weights = all(torch.isfinite(t).all() for t in module.parameters(recurse=False))
@@ -29,13 +29,13 @@ def first_nonfinite(model: nn.Module, x: Tensor) -> str:
 
         return module.register_forward_hook(hook)
 
-    handles = [watch(name, module) for name, module in model.named_modules() if name]
+    handles = [attach(name, module) for name, module in model.named_modules() if name]
     try:
         model(x)
     finally:
         for handle in handles:
             handle.remove()
-    return found[0] if found else "the loss itself: all layers are finite, the auxiliary loss is not"
+    return found[0] if found else "the loss: all layer outputs are finite, the auxiliary loss is not"
 
 
 def _tensors(output: Any) -> list[Tensor]:

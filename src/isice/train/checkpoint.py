@@ -1,21 +1,22 @@
-"""Checkpoints of a run: complete or not there, checked when read, and never able to execute code.
+"""Checkpoints of a run: written atomically, verified by checksum, read without executing code.
 
 A run folder::
 
     config.toml               the resolved config
-    record.json               what was computed, with what, on what, and what came out (once it ended)
+    record.json               config, versions, hardware and results; written when the run ends
     metrics.jsonl             one line per epoch
-    arrays.npz                mean descriptor per class, for the report
-    tensorboard/              the same numbers as metrics.jsonl
-    checkpoints/last/         model.safetensors  meta.json  state.pt   the newest state; training resumes from it
-    checkpoints/best/         model.safetensors  meta.json             the reported epoch; evaluation uses it
+    arrays.npz                mean descriptor of each class, for the report
+    tensorboard/              the metrics of metrics.jsonl
+    checkpoints/last/         model.safetensors  meta.json  state.pt   newest epoch or step, to resume from
+    checkpoints/best/         model.safetensors  meta.json             the reported epoch, to evaluate
 
-``model.safetensors`` holds the weights to predict with (the averaged ones, if the run averages). ``meta.json`` holds
-config and its hash, classes, the arguments that build the network again, epoch, step, and the SHA-256 of the other
-files. ``state.pt`` holds optimizer, schedule and counters, read with ``torch.load(weights_only=True)``.
+``model.safetensors`` holds the weights to predict with: the averaged ones if the run averages them.
+``meta.json`` holds the config and its hash, the classes, the arguments of ``create_model``, epoch,
+step, and the SHA-256 of the other files. ``state.pt`` holds optimizer, schedule and counters, and is
+read with ``torch.load(weights_only=True)``.
 
-A checkpoint is written beside its place, synced to disk and then renamed, so that a run killed at any moment leaves
-the old one or the new one.
+A checkpoint is written to a temporary folder, synced to disk and renamed. A run killed at any moment
+leaves either the previous checkpoint or the new one.
 """
 
 import hashlib
@@ -34,9 +35,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from .._checks import check_choice
-from ..config import RunConfig, config_hash, from_dict, to_dict
-from ..models import Network, create_model
-from ..records import read_record
+from ..config import RunConfig, config_hash, to_dict
+from ..models import Network
 
 SCHEMA = 1
 WHICH = ("best", "last")
@@ -45,57 +45,11 @@ _WEIGHTS, _STATE, _META = "model.safetensors", "state.pt", "meta.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint as read from disk: facts, weights on the CPU, and the training state (None for ``best``)."""
+    """A checkpoint read from disk: metadata, weights on the CPU, training state (None for ``best``)."""
 
     meta: dict[str, Any]
     weights: dict[str, Tensor]
     state: dict[str, Any] | None
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A trained network with all that is needed to use it.
-
-    Attributes:
-        config: The config of the run.
-        model: The network, in eval mode on the CPU.
-        classes: Names of the classes, in the order of the logits.
-        record: The run's record; empty while the run has not ended.
-        epoch: The epoch after which the weights were saved, counted from 1.
-    """
-
-    config: RunConfig
-    model: nn.Module
-    classes: tuple[str, ...]
-    record: dict[str, Any]
-    epoch: int
-
-
-def load_trained(folder: str | Path, which: str = "best") -> Trained:
-    """Loads the network of a run folder.
-
-    Args:
-        folder: The folder that :func:`isice.train.train_run` wrote.
-        which: ``"best"``, the epoch that the record reports, or ``"last"``, the newest.
-    """
-    folder = Path(folder)
-    checkpoint = read_checkpoint(folder, which)
-    meta = checkpoint.meta
-    if meta["network"] is None:
-        raise ValueError(
-            f"load_trained: expected a network made by create_model in {str(folder)!r}, got a custom model; "
-            "build it yourself and load checkpoints/best/model.safetensors."
-        )
-    arguments = dict(meta["network"])
-    model = create_model(arguments.pop("name"), **arguments)
-    load_weights_into(model, checkpoint.weights, str(folder))
-    return Trained(
-        config=from_dict(meta["config"]),
-        model=model.eval(),
-        classes=tuple(meta["classes"]),
-        record=read_record(folder) or {},
-        epoch=meta["epoch"],
-    )
 
 
 def save_checkpoint(
@@ -109,17 +63,17 @@ def save_checkpoint(
     step: int,
     state: dict[str, Any] | None = None,
 ) -> Path:
-    """Writes ``folder/checkpoints/<which>`` in one step; the one before stays until the new one is complete.
+    """Replace ``folder/checkpoints/<which>`` atomically.
 
     Args:
         folder: The run folder.
         which: ``"last"`` or ``"best"``.
         config: The run.
-        classes: Names of the classes.
+        classes: Class names.
         model: The network whose weights are saved.
-        epoch: Epochs completed.
-        step: Optimizer steps done in the next epoch.
-        state: What training needs besides to go on: tensors, numbers, strings, lists and dictionaries.
+        epoch: Number of completed epochs.
+        step: Optimizer steps completed in the current epoch.
+        state: Training state to resume from: tensors, numbers, strings, lists and dictionaries.
     """
     check_choice("save_checkpoint", "which", which, WHICH)
     contents = {_WEIGHTS: safetensors.torch.save(plain_weights(model))}
@@ -144,12 +98,12 @@ def save_checkpoint(
 
 
 def read_checkpoint(folder: str | Path, which: str = "last") -> Checkpoint:
-    """Reads and verifies a checkpoint; a missing or damaged one is an error that names it."""
+    """Read a checkpoint and verify its checksums."""
     check_choice("checkpoint", "which", which, WHICH)
     place = _recovered(Path(folder) / "checkpoints" / which)
     if not (place / _META).is_file():
         there = [name for name in WHICH if has_checkpoint(folder, name)]
-        hint = f"use which={there[0]!r}" if there else "train first, or look for another folder"
+        hint = f"use which={there[0]!r}" if there else "train first, or name another folder"
         raise FileNotFoundError(f"checkpoint: expected {str(place)!r}, which does not exist; {hint}.")
     meta = _read_meta(place)
     contents = {name: _verified(place / name, digest) for name, digest in meta["files"].items()}
@@ -162,58 +116,59 @@ def read_checkpoint(folder: str | Path, which: str = "last") -> Checkpoint:
 
 
 def has_checkpoint(folder: str | Path, which: str = "last") -> bool:
-    """True if a complete checkpoint of that name is in the run folder."""
+    """Return whether the run folder has a complete checkpoint of that name."""
     return (_recovered(Path(folder) / "checkpoints" / which) / _META).is_file()
 
 
 def load_weights_into(model: nn.Module, weights: dict[str, Tensor], where: str) -> None:
-    """Loads weights that must fit exactly; otherwise an error names what differs."""
+    """Load weights whose names and shapes must match those of the model."""
     own = model.state_dict()
     differing = sorted(own.keys() ^ weights.keys())
     differing += [name for name in own.keys() & weights.keys() if own[name].shape != weights[name].shape]
     if differing:
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
         raise ValueError(
-            f"checkpoint: expected the weights in {where!r} to fit the model, got differences in "
+            f"checkpoint: expected the weights in {where!r} to match the model, got differences in "
             f"{', '.join(differing[:3])}{more}; the run used another model."
         )
     model.load_state_dict(weights)
 
 
 def plain_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The state dict on the CPU, contiguous, with no two tensors in the same memory, as safetensors wants it."""
+    """Return a copy of the state dict that safetensors accepts: on the CPU, contiguous, no shared memory."""
     return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in model.state_dict().items()}
 
 
 def _read_state(content: bytes) -> dict[str, Any]:
-    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    return state
 
 
 def _read_meta(place: Path) -> dict[str, Any]:
     try:
-        meta = json.loads((place / _META).read_text(encoding="utf-8"))
+        meta: dict[str, Any] = json.loads((place / _META).read_text(encoding="utf-8"))
         schema = meta["schema"]
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"checkpoint: expected a readable {_META} in {str(place)!r}: {error!r}.") from None
     if schema != SCHEMA:
         raise ValueError(
             f"checkpoint: expected format {SCHEMA} in {str(place)!r}, got {schema!r}; "
-            "use the version of isice that wrote it."
+            "read it with the version of isice that wrote it."
         )
     return meta
 
 
 def _verified(path: Path, digest: str) -> bytes:
     if not path.is_file():
-        raise FileNotFoundError(f"checkpoint: expected {str(path)!r}, which is missing; restore it or train anew.")
+        raise FileNotFoundError(f"checkpoint: expected {str(path)!r}, which is missing; restore it or train again.")
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != digest:
-        raise ValueError(f"checkpoint: expected {str(path)!r} as it was written, got other content: it is damaged.")
+        raise ValueError(f"checkpoint: expected {str(path)!r} to match its SHA-256, got another: it is damaged.")
     return content
 
 
 def _write_folder(place: Path, contents: dict[str, bytes]) -> None:
-    """Replaces the folder ``place`` by one with these files: all of them, or none."""
+    """Replace the folder ``place`` atomically by one with these files."""
     partial, previous = place.with_suffix(".partial"), place.with_suffix(".previous")
     try:
         _recovered(place)
@@ -229,14 +184,13 @@ def _write_folder(place: Path, contents: dict[str, bytes]) -> None:
         shutil.rmtree(previous, ignore_errors=True)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
-        kept = "the one before is intact" if _recovered(place).exists() else "none was written before"
-        raise OSError(
-            error.errno, f"checkpoint: could not write {str(place)!r}: {error.strerror}; {kept}; make room and resume"
-        ) from error
+        kept = "the previous one is intact" if _recovered(place).exists() else "there is no previous one"
+        message = f"checkpoint: could not write {str(place)!r}: {error.strerror}; {kept}; free disk space and resume"
+        raise OSError(error.errno, message) from error
 
 
 def _recovered(place: Path) -> Path:
-    """Finishes what a kill between the two renames of :func:`_write_folder` left undone."""
+    """Complete the renames of a :func:`_write_folder` that was killed between them."""
     previous = place.with_suffix(".previous")
     if previous.exists():
         if place.exists():
@@ -254,7 +208,7 @@ def _write_synced(path: Path, content: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes renames in a folder durable; systems that cannot open folders do it on their own."""
+    """Make renames in a folder durable. Windows cannot open folders and needs no sync."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)

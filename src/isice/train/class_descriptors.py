@@ -1,4 +1,4 @@
-"""What a trained head sees: its mean descriptor per class, as plain arrays for a report to draw."""
+"""Mean descriptor of each class, as arrays that a report plots."""
 
 import numpy as np
 import torch
@@ -8,8 +8,9 @@ from torch.nn.functional import interpolate
 from ..data import Split
 from ..pooling import Pooling
 
-# Nobody can look at more: descriptors of this side, pictures of this side, this many at a time.
-_MAX_SIDE, _PICTURE_SIDE, _BATCH = 256, 64, 32
+_MAX_SIDE = 256  # larger descriptors are not stored
+_PICTURE_SIDE = 64
+_BATCH = 32
 
 
 @torch.no_grad()
@@ -22,12 +23,19 @@ def class_descriptors(
     per_class: int = 20,
     max_classes: int = 10,
 ) -> dict[str, np.ndarray]:
-    """Mean descriptor and mean picture of the first classes over the first ``per_class`` images of each in ``part``.
+    """Compute the mean descriptor and the mean image of the first classes.
+
+    Args:
+        model: The network; it is set to eval mode.
+        part: The images; the first ``per_class`` of each class are used.
+        device: Where to compute.
+        classes: Class names. Classes without images are omitted.
+        per_class: Images per class.
+        max_classes: Number of classes.
 
     Returns:
-        ``classes`` (K,), ``images`` (K, H, W, C), and ``matrices`` (K, D, D) for a head that makes a matrix or
-        ``vectors`` (K, F) for one that does not; neither, if it is larger than 256 a side. Classes without an image
-        are left out.
+        ``classes`` (K,), ``images`` (K, H, W, C), and the descriptors if no side exceeds 256:
+        ``matrices`` (K, D, D) if the pooling has a matrix, otherwise ``vectors`` (K, F).
     """
     model.eval()
     names, pictures, descriptors = [], [], []
@@ -37,8 +45,8 @@ def class_descriptors(
             continue
         images = torch.stack([part[index][0] for index in members])
         names.append(classes[label])
-        pictures.append(_small(images.mean(dim=0)))
-        found = [_descriptors(model, chunk.to(device)).float().cpu() for chunk in images.split(_BATCH)]
+        pictures.append(_thumbnail(images.mean(dim=0)))
+        found = [_descriptors(model, chunk.to(device)).float().cpu() for chunk in torch.split(images, _BATCH)]
         descriptors.append(torch.cat(found).mean(dim=0))
     arrays = {"classes": np.array(names), "images": torch.stack(pictures).movedim(1, -1).numpy()}
     if max(descriptors[0].shape) <= _MAX_SIDE:
@@ -47,14 +55,14 @@ def class_descriptors(
     return arrays
 
 
-def _small(picture: Tensor) -> Tensor:
+def _thumbnail(picture: Tensor) -> Tensor:
     if max(picture.shape[1:]) <= _PICTURE_SIDE:
         return picture
     return interpolate(picture[None], size=(_PICTURE_SIDE, _PICTURE_SIDE), mode="bilinear", antialias=True)[0]
 
 
 def _descriptors(model: nn.Module, images: Tensor) -> Tensor:
-    """The head's matrices (B, D, D) where it has them, else its vectors (B, F)."""
+    """Return the matrices (B, D, D) of the pooling, or its vectors (B, F) if it has none."""
     seen: list[Tensor] = []
     pooling = model.get_submodule("pooling")
     handle = pooling.register_forward_pre_hook(lambda _, args: seen.append(args[0]))

@@ -1,4 +1,4 @@
-"""A running average of a network's weights, which often predicts better than the newest ones."""
+"""Exponential moving average (EMA) of a network's weights."""
 
 import copy
 
@@ -7,16 +7,16 @@ from torch import nn
 
 
 class AveragedWeights:
-    """A copy of a model whose parameters follow it as an exponential moving average; buffers are copied.
+    """Exponential moving average of the parameters of a model; buffers are copied.
 
     Args:
-        model: The model that learns; it is not changed.
-        decay: Weight of the past at each update. Until about 1/(1 − decay) updates are done the plain mean is kept
-            instead, so that the initial weights are soon forgotten.
+        model: The model that is trained; it is not changed.
+        decay: Weight of the average at each update. The first 1/(1 − decay) updates use the
+            arithmetic mean instead, so that the initial weights have no influence.
 
     Attributes:
         module: The averaged model, in eval mode.
-        updates: How many updates were made.
+        updates: Number of updates.
 
     Example:
         >>> model = nn.Linear(1, 1, bias=False)
@@ -34,10 +34,10 @@ class AveragedWeights:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Takes the model's weights into the average."""
+        """Update the average with the current weights of ``model``."""
         self.updates += 1
         weight = max(1.0 - self.decay, 1.0 / self.updates)
-        for mine, other in zip(self.module.parameters(), model.parameters(), strict=True):
-            mine.lerp_(other, weight)
-        for held, current in zip(self.module.buffers(), model.buffers(), strict=True):
-            held.copy_(current)
+        for average, current in zip(self.module.parameters(), model.parameters(), strict=True):
+            average.lerp_(current, weight)
+        for average_buffer, buffer in zip(self.module.buffers(), model.buffers(), strict=True):
+            average_buffer.copy_(buffer)

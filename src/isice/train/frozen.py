@@ -1,4 +1,4 @@
-"""The paper's SICE baseline: features extracted once, one descriptor per image, then a linear classifier."""
+"""The paper's SICE baseline: a linear classifier on descriptors of frozen features."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
@@ -21,7 +21,7 @@ from .run import build_model
 
 
 class FrozenResult(NamedTuple):
-    """The fitted classifier and its accuracy (0–1) on the images it was, and was not, fitted to."""
+    """The fitted classifier and its accuracies in [0, 1]."""
 
     classifier: Pipeline
     train_accuracy: float
@@ -29,10 +29,10 @@ class FrozenResult(NamedTuple):
 
 
 def frozen_run(config: RunConfig) -> dict[str, Any]:
-    """What ``kind = "frozen"`` of an experiment computes: nothing learns but the linear classifier.
+    """Fit and evaluate a linear classifier on frozen features, the job ``kind = "frozen"``.
 
-    Every image, without augmentation, goes once through the network of ``config.model`` (with its weights, if any are
-    named) and once through the descriptor ``config.model.pooling``. ``config.optim`` does not count.
+    The features are those of the network of ``config.model``, without augmentation. The descriptor is
+    ``config.model.pooling``. ``config.optim`` is not used.
 
     Example:
         >>> from isice.config import override
@@ -42,7 +42,7 @@ def frozen_run(config: RunConfig) -> dict[str, Any]:
     """
     splits, device = load_splits(config.data), resolve_device(config.device)
     torch.manual_seed(config.seed)
-    network = cast(Network, build_model(config, splits))  # its own classifier stays unused
+    network = cast(Network, build_model(config, splits))  # its classifier is not used
     plain = Split(splits.train.source, splits.test.transform, splits.train.indices.tolist())
     batches = [eval_loader(config, part, device) for part in (plain, splits.test)]
     result = frozen_baseline(network, *batches, pooling=config.model.pooling, device=device)
@@ -59,14 +59,15 @@ def frozen_baseline(
     regularization: float = 1.0,
     device: str | torch.device = "cpu",
 ) -> FrozenResult:
-    """Fits a linear classifier to descriptors of a network's frozen features.
+    """Fit a linear classifier to descriptors of a network's frozen features.
 
     Args:
-        model: A trained network; its backbone and reduction make the features, its own head is not used.
-        train: Batches of images and labels to fit to; a DataLoader without augmentation.
-        test: Batches to measure on.
-        pooling: The descriptor, a spec string of a layer without parameters.
-        regularization: Inverse strength of the classifier's ridge penalty (scikit-learn's ``C``).
+        model: A network whose backbone and reduction compute the features. Its pooling and
+            classifier are not used.
+        train: Batches of images and labels to fit to, without augmentation.
+        test: Batches to evaluate on.
+        pooling: The descriptor: the spec of a pooling without parameters.
+        regularization: Inverse strength of the L2 penalty (scikit-learn's ``C``).
         device: Where features and descriptors are computed.
 
     Example:
@@ -81,8 +82,8 @@ def frozen_baseline(
     layer = create_pooling(pooling, channels, num_classes=model.num_classes or None)
     if any(True for _ in layer.parameters()):
         raise ValueError(
-            f"frozen_baseline: expected a pooling layer without parameters, got {layer!r}, which would stay "
-            "untrained; train it end to end instead."
+            f"frozen_baseline: expected a pooling without parameters, got {layer!r}, which would stay "
+            "untrained; train it end to end."
         )
     train_x, train_y = frozen_vectors(model, layer, train, device)
     test_x, test_y = frozen_vectors(model, layer, test, device)
@@ -95,7 +96,7 @@ def frozen_baseline(
 def frozen_vectors(
     model: Network, pooling: Pooling, batches: Iterable[tuple[Tensor, Tensor]], device: str | torch.device = "cpu"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The descriptors (N, F) and labels (N,) of all images; the network stays as it is, in evaluation mode."""
+    """Return the descriptors (N, F), computed in eval mode, and the labels (N,) of all images."""
     was_training = model.training
     model.to(device).eval()
     pooling = pooling.to(device).eval()

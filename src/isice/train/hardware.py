@@ -1,7 +1,8 @@
-"""The machine that computes, as records describe it."""
+"""Hardware and peak memory, as records describe them."""
 
 import os
 import platform
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,19 @@ def hardware(device: torch.device | None = None) -> dict[str, Any]:
         found["gpu"] = torch.cuda.get_device_name(device)
         found["gpus"] = torch.cuda.device_count()
         found["cuda"] = torch.version.cuda
+    return found
+
+
+def peak_memory(device: torch.device) -> dict[str, int]:
+    """Return peak memory in bytes: of the process on the host, and of the run on the GPU."""
+    found = {}
+    if sys.platform != "win32":
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        found["host_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    if device.type == "cuda":
+        found["gpu_bytes"] = torch.cuda.max_memory_allocated(device)
     return found
 
 

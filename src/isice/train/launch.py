@@ -1,9 +1,8 @@
-"""Where a run computes: the device, the processes that share the work, threads, and determinism."""
+"""Devices, processes, threads and determinism of a run."""
 
 import atexit
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -20,7 +19,10 @@ _PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
 def create_fabric(config: RunConfig) -> "Fabric":
-    """Lightning Fabric for a config: one process, the processes of torchrun or SLURM, or those it starts itself."""
+    """Create and launch Lightning Fabric for a config.
+
+    Under torchrun or SLURM their processes are used; otherwise Fabric starts ``devices`` × ``nodes``.
+    """
     try:
         from lightning_fabric import Fabric
     except ImportError:
@@ -30,11 +32,9 @@ def create_fabric(config: RunConfig) -> "Fabric":
         logging.getLogger(name).setLevel(logging.WARNING)
     device = resolve_device(config.device)
     if config.precision == "fp16" and device.type == "cpu":
-        raise ValueError("train: expected a GPU for precision=fp16, got the CPU, where it is not safe; use bf16.")
+        raise ValueError("train: expected a GPU for precision=fp16, got the CPU; use bf16.")
     if config.sync_bn and device.type == "cpu":
-        raise ValueError(
-            "train: expected GPUs for sync_bn, got the CPU, where torch has no such BatchNorm; turn it off."
-        )
+        raise ValueError("train: expected GPUs for sync_bn, got the CPU; turn sync_bn off.")
     local, nodes = launched(os.environ) or (config.devices, config.nodes)
     fabric = Fabric(
         accelerator=device.type,
@@ -45,18 +45,18 @@ def create_fabric(config: RunConfig) -> "Fabric":
     )
     fabric.launch()
     if fabric.world_size > 1:
-        atexit.register(_leave_processes)
+        atexit.register(_destroy_process_group)
     return fabric
 
 
-def _leave_processes() -> None:
-    """Takes leave of the other processes; NCCL warns about those that just go."""
+def _destroy_process_group() -> None:
+    """Destroy the process group. NCCL warns if a process exits without it."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
 
 def launched(environment: Mapping[str, str]) -> tuple[int, int] | None:
-    """Processes per node and nodes, as torchrun or SLURM started them; None if neither did.
+    """Return (processes per node, nodes) under torchrun or SLURM, otherwise None.
 
     Example:
         >>> launched({"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"})
@@ -72,7 +72,7 @@ def launched(environment: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def is_main_process(environment: Mapping[str, str] | None = None) -> bool:
-    """True in the one process that prints and writes; known before and after :func:`create_fabric`."""
+    """Return whether this process has rank 0; works before :func:`create_fabric`, too."""
     environment = os.environ if environment is None else environment
     if "TORCHELASTIC_RUN_ID" in environment:
         return environment["RANK"] == "0"
@@ -82,21 +82,21 @@ def is_main_process(environment: Mapping[str, str] | None = None) -> bool:
 
 
 def resolve_device(name: str) -> torch.device:
-    """``"auto"`` is the GPU if there is one; a device asked for by name must exist."""
+    """Return the device of that name; ``"auto"`` is the GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"train: expected a device like 'auto', 'cpu' or 'cuda:0', got {name!r}.") from None
+        raise ValueError(f"device: expected a device like 'auto', 'cpu' or 'cuda:0', got {name!r}.") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"train: expected an available device, got {name!r}, but there is no CUDA; use device=cpu.")
+        raise ValueError(f"device: expected an available device, got {name!r}, but there is no CUDA; use cpu.")
     return device
 
 
 @contextmanager
 def cpu_threads(count: int | None) -> Iterator[None]:
-    """Computes with ``count`` CPU threads for a while; None leaves the number alone."""
+    """Set the number of CPU threads within the context; None changes nothing."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -107,13 +107,13 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def determinism(wanted: bool) -> Iterator[None]:
-    """Only deterministic algorithms for a while (an operation without one is an error), or else the fastest ones.
+    """Use deterministic algorithms within the context, or else let cuDNN choose the fastest ones.
 
-    It is for GPUs: runs on a CPU repeat themselves anyway.
+    An operation without a deterministic algorithm then raises. Only GPUs need it.
     """
     before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
     if wanted:
-        # cuBLAS reads this when its first handle is made.
+        # cuBLAS reads this when it creates its first handle.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = not wanted
@@ -124,30 +124,20 @@ def determinism(wanted: bool) -> Iterator[None]:
         torch.backends.cudnn.benchmark = before[1]
 
 
-def peak_memory(device: torch.device) -> dict[str, int]:
-    """The most memory in bytes: resident on the host since the process began, on the GPU since the run did."""
-    found = {}
-    if sys.platform != "win32":
-        import resource
+def copy_to_host(*values: Tensor) -> Callable[[], list[float]]:
+    """Start an asynchronous copy of scalars to the host; call the result to wait for the values.
 
-        unit = 1 if sys.platform == "darwin" else 1024
-        found["host_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    if device.type == "cuda":
-        found["gpu_bytes"] = torch.cuda.max_memory_allocated(device)
-    return found
-
-
-def read_later(*values: Tensor) -> Callable[[], list[float]]:
-    """Starts copying numbers to the host; the result gives them, without waiting for work queued after this call."""
+    It does not wait for work that is queued on the GPU after this call.
+    """
     stacked = torch.stack([value.detach().double() for value in values])
     if stacked.device.type != "cuda":
-        return stacked.tolist
+        return lambda: [float(value) for value in stacked]
     copied = stacked.to("cpu", non_blocking=True)
-    event = torch.cuda.Event()
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record()
 
     def read() -> list[float]:
         event.synchronize()
-        return copied.tolist()
+        return [float(value) for value in copied]
 
     return read

@@ -1,7 +1,7 @@
-"""Batches in an order that is a function of seed and epoch alone: not of processes, workers, portions or interruptions.
+"""Data loaders whose order depends on seed and epoch alone.
 
-A step takes ``data.batch_size`` images, whatever the number of processes and of accumulated portions: each process
-gets its share of the same images, so that more machines compute the same thing.
+An optimizer step takes ``data.batch_size`` images over all processes and accumulated micro-batches.
+Neither their number nor workers or interruptions change which images a step sees.
 """
 
 from collections.abc import Iterator
@@ -15,40 +15,40 @@ from ..data.gpu_cache import GpuBatches
 from ..data.loading import create_loader
 from ..data.sources import Split, mix_seed
 
-Loader = DataLoader | GpuBatches
+Loader = DataLoader[Any] | GpuBatches
 
 
 class EpochBatches(Sampler[list[int]]):
-    """Yields this process's portions of every step of an epoch; images that do not fill a step are left out.
+    """Batch sampler that yields the micro-batches of one process; an incomplete last step is dropped.
 
     Args:
         images: Number of images.
-        batch_size: Images per step, over all processes and portions.
-        seed: With the epoch, decides the order.
-        accumulate: Portions per step.
-        rank: Number of this process.
+        batch_size: Images per optimizer step, over all processes and micro-batches.
+        seed: Determines the order, together with the epoch.
+        accumulate: Micro-batches per step.
+        rank: Rank of this process.
         world_size: Number of processes.
     """
 
     def __init__(
         self, images: int, batch_size: int, seed: int, *, accumulate: int = 1, rank: int = 0, world_size: int = 1
     ) -> None:
-        shares = accumulate * world_size
-        # A set smaller than one batch is one step of (nearly) all its images.
-        self.share = min(batch_size, images) // shares
-        if self.share == 0 or (batch_size <= images and batch_size % shares):
+        micro_batches = accumulate * world_size
+        # A dataset smaller than one batch is one step.
+        self.size = min(batch_size, images) // micro_batches
+        if self.size == 0 or (batch_size <= images and batch_size % micro_batches):
             raise ValueError(
-                f"train: expected data.batch_size to be a multiple of processes × optim.accumulate = {shares}, and as "
-                f"many images, got {batch_size} and {images} images; choose another batch size."
+                f"train: expected data.batch_size to be a multiple of processes × optim.accumulate = {micro_batches}, "
+                f"and at least as many images, got {batch_size} and {images} images; choose another batch size."
             )
         self.images, self.seed, self.accumulate = images, seed, accumulate
         self.rank, self.world_size = rank, world_size
-        self.batch_size = self.share * shares
+        self.batch_size = self.size * micro_batches
         self.steps = images // self.batch_size
         self.epoch, self.done = 1, 0
 
     def start(self, epoch: int, done: int = 0) -> None:
-        """What the next iteration yields: ``epoch`` (from 1), without its first ``done`` steps."""
+        """Select what the next iteration yields: ``epoch`` (from 1) without its first ``done`` steps."""
         self.epoch, self.done = epoch, done
 
     def __len__(self) -> int:
@@ -57,25 +57,28 @@ class EpochBatches(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         order = self.order(self.epoch)
         for step in range(self.done, self.steps):
-            for portion in range(self.accumulate):
-                begin = step * self.batch_size + (portion * self.world_size + self.rank) * self.share
-                yield order[begin : begin + self.share]
+            for index in range(self.accumulate):
+                yield self._slice(order, step, index)
 
     def order(self, epoch: int) -> list[int]:
-        """All images in the order of an epoch."""
+        """Return all images in the order of an epoch."""
         generator = torch.Generator().manual_seed(mix_seed(self.seed, epoch))
-        return torch.randperm(self.images, generator=generator).tolist()
+        order: list[int] = torch.randperm(self.images, generator=generator).tolist()
+        return order
 
-    def portion(self, step: int, portion: int = 0) -> list[int]:
-        """The images that this process gets in a step (from 1) of the current epoch."""
-        begin = (step - 1) * self.batch_size + (portion * self.world_size + self.rank) * self.share
-        return self.order(self.epoch)[begin : begin + self.share]
+    def micro_batch(self, step: int, index: int = 0) -> list[int]:
+        """Return the images of one micro-batch in a step (from 1) of the current epoch."""
+        return self._slice(self.order(self.epoch), step - 1, index)
+
+    def _slice(self, order: list[int], step: int, index: int) -> list[int]:
+        begin = step * self.batch_size + (index * self.world_size + self.rank) * self.size
+        return order[begin : begin + self.size]
 
 
 def train_loader(
     config: RunConfig, part: Split, device: str | torch.device = "cpu", *, rank: int = 0, world_size: int = 1
 ) -> Loader:
-    """Shuffled batches for one process; :func:`start_epoch` says which epoch comes."""
+    """Create the shuffled training loader of one process; :func:`start_epoch` selects the epoch."""
     batches = EpochBatches(
         len(part),
         config.data.batch_size,
@@ -90,15 +93,15 @@ def train_loader(
 def eval_loader(
     config: RunConfig, part: Split, device: str | torch.device = "cpu", *, rank: int = 0, world_size: int = 1
 ) -> Loader:
-    """Every image of a part once, in order, shared out over the processes."""
+    """Create a loader over every image once, in order, divided among the processes."""
     size = max(config.data.batch_size // (world_size * config.optim.accumulate), 1)
     mine = list(range(rank, len(part), world_size))
     batches = [mine[begin : begin + size] for begin in range(0, len(mine), size)]
     return create_loader(part, config.data, batches, device)
 
 
-def batches_of(loader: Loader) -> EpochBatches:
-    """The sampler of a training loader."""
+def batch_sampler(loader: Loader) -> EpochBatches:
+    """Return the batch sampler of a training loader."""
     batches = loader.batch_sampler
     if not isinstance(batches, EpochBatches):
         raise TypeError(f"train: expected a loader made by train_loader, got one with {type(batches).__name__}.")
@@ -106,15 +109,15 @@ def batches_of(loader: Loader) -> EpochBatches:
 
 
 def start_epoch(loader: Loader, epoch: int, done: int = 0) -> None:
-    """Makes the next iteration of a training loader that of ``epoch``, without its first ``done`` steps."""
-    batches = batches_of(loader)
+    """Let the next iteration of a training loader yield ``epoch`` without its first ``done`` steps."""
+    batches = batch_sampler(loader)
     batches.start(epoch, done)
     if isinstance(loader.dataset, Split):
         loader.dataset.set_epoch(epoch, seed=batches.seed)
 
 
 def describe_images(part: Any, indices: list[int], limit: int = 8) -> str:
-    """The images of a batch, by file where there are files, for an error message."""
+    """Describe the images of a batch for an error message, with their files if there are any."""
     where = getattr(part, "indices", None)
     path = getattr(getattr(part, "source", None), "path", None)
     named = [f"{i}" if path is None or where is None else f"{i} ({path(int(where[i]))})" for i in indices[:limit]]

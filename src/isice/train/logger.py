@@ -1,4 +1,4 @@
-"""The numbers of a run by epoch, for people and programs: ``metrics.jsonl`` and TensorBoard."""
+"""Metrics of every epoch, logged to ``metrics.jsonl`` and TensorBoard."""
 
 import json
 import os
@@ -12,11 +12,11 @@ TENSORBOARD_FOLDER = "tensorboard"
 
 
 class MetricsLogger:
-    """Writes one line per epoch. On resuming, lines after the checkpoint are dropped: those epochs come again.
+    """Log one row per epoch. A resumed run drops rows that are newer than its checkpoint.
 
     Args:
         folder: The run folder.
-        rows: The epochs done so far, one dictionary each; the files are made to agree with them.
+        rows: Metrics of the epochs completed so far; the logs are rewritten from them.
         tensorboard: Also write TensorBoard logs.
     """
 
@@ -29,7 +29,7 @@ class MetricsLogger:
         self._board = _create_board(folder / TENSORBOARD_FOLDER, rows) if tensorboard else None
 
     def append(self, row: dict[str, Any]) -> None:
-        """Adds the numbers of an epoch."""
+        """Log the metrics of an epoch."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(_line(row))
             file.flush()
@@ -39,13 +39,13 @@ class MetricsLogger:
             self._board.flush()
 
     def close(self) -> None:
-        """Closes the TensorBoard file."""
+        """Close the TensorBoard log."""
         if self._board is not None:
             self._board.close()
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
-    """The rows of a run folder's ``metrics.jsonl``; a half-written last line is left out."""
+    """Read ``metrics.jsonl`` of a run folder, without an incomplete last line."""
     rows = []
     for line in (Path(folder) / METRICS_FILE).read_text(encoding="utf-8").splitlines():
         try:
@@ -59,9 +59,9 @@ def _create_board(folder: Path, rows: list[dict[str, Any]]) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        warnings.warn("train: no TensorBoard logs, tensorboard is not installed; pip install it.", stacklevel=4)
+        warnings.warn("train: tensorboard is not installed, writing no TensorBoard logs.", stacklevel=4)
         return None
-    # Written anew from the rows: event files of a killed process may end anywhere.
+    # Rewritten from the rows: a killed process may leave an incomplete event file.
     shutil.rmtree(folder, ignore_errors=True)
     board = SummaryWriter(str(folder))
     for row in rows:

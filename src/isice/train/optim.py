@@ -1,4 +1,4 @@
-"""The optimizer with its parameter groups, and the learning-rate schedules."""
+"""Optimizer, parameter groups and learning-rate schedules."""
 
 import math
 from typing import Any
@@ -11,9 +11,9 @@ from ..config import OptimConfig
 
 
 def create_optimizer(model: nn.Module, config: OptimConfig) -> Optimizer:
-    """AdamW or SGD over the trainable parameters; those of the classifier have their own rate and decay.
+    """Create AdamW or SGD over the trainable parameters, with a parameter group for the classifier.
 
-    The classifier is ``model.classifier``, or ``model.pooling`` where that gives the logits itself.
+    The classifier is ``model.classifier``, or ``model.pooling`` if that returns the logits.
 
     Example:
         >>> model = nn.Sequential()
@@ -69,7 +69,7 @@ def layer_depths(names: list[str]) -> dict[str, int]:
 
 
 def lr_factor(config: OptimConfig, epoch: float) -> float:
-    """The factor on every learning rate at ``epoch``, which may be fractional (0 is the start).
+    """Return the factor of the learning rate at a fractional ``epoch``, counted from 0.
 
     Example:
         >>> config = OptimConfig(schedule="step", milestones=(15, 30), gamma=0.1)
@@ -87,5 +87,5 @@ def lr_factor(config: OptimConfig, epoch: float) -> float:
 
 
 def create_schedule(optimizer: Optimizer, config: OptimConfig, steps_per_epoch: int) -> LambdaLR:
-    """The schedule, to be stepped after every optimizer step; warm-up starts from one step, not from zero."""
+    """Create the schedule, stepped once per optimizer step; warm-up starts at one step, not at zero."""
     return LambdaLR(optimizer, lambda step: lr_factor(config, (step + bool(config.warmup_epochs)) / steps_per_epoch))

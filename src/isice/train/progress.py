@@ -1,4 +1,4 @@
-"""How a run shows itself: a bar in a terminal, one line per epoch elsewhere."""
+"""Progress display: a bar in a terminal, one line per epoch elsewhere."""
 
 import time
 from types import TracebackType
@@ -9,14 +9,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class TrainingProgress:
-    """Shows loss, accuracy, images/s and time left while a run trains.
+    """Display loss, accuracy, images per second and remaining time.
 
     Args:
-        label: What is trained, shown in front.
+        label: Name of the run.
         epochs: Number of epochs.
         steps: Optimizer steps per epoch.
-        console: Where to write; by default the standard error stream, so that standard output stays clean.
-        done: Steps that an earlier session has done.
+        console: Where to write; standard error by default.
+        done: Steps completed by earlier sessions.
     """
 
     def __init__(self, label: str, epochs: int, steps: int, console: Console | None = None, *, done: int = 0) -> None:
@@ -40,7 +40,7 @@ class TrainingProgress:
             self._bar.stop()
 
     def step(self, epoch: int, images: int, loss: float, accuracy: float) -> None:
-        """One optimizer step on ``images`` images; loss and accuracy are the running means of the epoch."""
+        """Advance by one optimizer step on ``images`` images; loss and accuracy are means of the epoch."""
         self._images += images
         if self._bar is None:
             return
@@ -50,7 +50,7 @@ class TrainingProgress:
         self._bar.update(self._task, advance=1, description=description, numbers=numbers)
 
     def epoch(self, row: dict[str, Any]) -> None:
-        """The end of an epoch: a plain line where no bar can move."""
+        """Print the metrics of an epoch, unless there is a progress bar."""
         if self._bar is not None:
             return
         val = f"  val {row['val_accuracy']:.1%}" if "val_accuracy" in row else ""

@@ -1,4 +1,4 @@
-"""Whether a run starts, goes on, or is finished already: never a silent fresh start over something that was there."""
+"""Decide whether a run starts, resumes or is already finished. Existing results are never overwritten silently."""
 
 import shutil
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ RESUME = ("auto", "never", "must")
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run begins: at a finished record (nothing to do), at a checkpoint, or, with neither, at the beginning."""
+    """What a run starts from: a finished record (nothing to do), a checkpoint, or neither (a new run)."""
 
     finished: dict[str, Any] | None = None
     checkpoint: Checkpoint | None = None
 
 
 def find_start(folder: Path, config: RunConfig, resume: str) -> Start:
-    """Looks at what a run folder holds.
+    """Find what a run folder can be resumed from.
 
     Args:
         folder: The run folder; it need not exist.
-        config: The run that is asked for.
-        resume: ``"auto"`` goes on where there is something to go on from, ``"must"`` also fails where there is not,
-            ``"never"`` starts anew.
+        config: The requested run.
+        resume: ``"auto"`` resumes if there is a checkpoint, ``"must"`` raises if there is none,
+            ``"never"`` starts a new run.
     """
     check_choice("train", "resume", resume, RESUME)
     if resume == "never":
@@ -48,13 +48,13 @@ def find_start(folder: Path, config: RunConfig, resume: str) -> Start:
     if metrics.is_file() and metrics.stat().st_size > 0:
         raise FileNotFoundError(
             f"train: expected the checkpoint of the epochs in {str(metrics)!r}, got none; "
-            "restore checkpoints/last, or start anew (resume='never', --no-resume)."
+            "restore checkpoints/last, or start a new run (resume='never', --no-resume)."
         )
     return Start()
 
 
 def clear_run(folder: Path) -> None:
-    """Removes what an earlier run left in a folder, and nothing else."""
+    """Remove the files of an earlier run, and no others."""
     for name in ("checkpoints", TENSORBOARD_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)
     for name in (RECORD_FILE, ARRAYS_FILE, METRICS_FILE, EVALUATION_FILE):
@@ -66,10 +66,10 @@ def _check_same(found_hash: str, found: dict[str, Any], config: RunConfig, folde
         return
     there, here = _flat(found), _flat(to_dict(config))
     keys = [key for key in sorted(there.keys() | here.keys()) if there.get(key) != here.get(key)]
-    differences = ", ".join(f"{key} = {there.get(key)!r} there and {here.get(key)!r} here" for key in keys[:4])
+    differences = ", ".join(f"{key} = {there.get(key)!r} instead of {here.get(key)!r}" for key in keys[:4])
     raise ValueError(
-        f"train: expected the run in {str(folder)!r} to be the one asked for, got another: {differences}; "
-        "use another folder, or start anew (resume='never', --no-resume)."
+        f"train: expected {str(folder)!r} to hold a run of the requested config, got {differences}; "
+        "use another folder, or start a new run (resume='never', --no-resume)."
     )
 
 

@@ -1,4 +1,4 @@
-"""One run, from its config to its record."""
+"""Train one run: from its config to its record."""
 
 import datetime
 import gc
@@ -18,8 +18,8 @@ from ..models import create_model
 from ..records import ARRAYS_FILE, commit, failure, new_record, write_atomically, write_record
 from .checkpoint import Checkpoint, load_weights_into, read_checkpoint
 from .class_descriptors import class_descriptors
-from .hardware import hardware
-from .launch import cpu_threads, create_fabric, determinism, is_main_process, peak_memory
+from .hardware import hardware, peak_memory
+from .launch import cpu_threads, create_fabric, determinism, is_main_process
 from .logger import MetricsLogger
 from .progress import TrainingProgress
 from .resume import clear_run, find_start
@@ -41,21 +41,21 @@ def train_run(
     resume: str = "auto",
     record_refusal: bool = False,
 ) -> dict[str, Any]:
-    """Trains one run, evaluates the reported epoch on the test part, and leaves everything in ``folder``.
+    """Train one run, evaluate the reported epoch on the test split, and write all files to ``folder``.
 
-    Killed at any moment, it goes on from its last checkpoint when called again, to the same result; a finished run is
-    not trained again. A run that fails or is interrupted leaves a record too, with its error, before the exception
-    goes on; one that is refused before it begins (no such data, no such head) leaves the folder as it was. The layout
-    of the folder is described in :mod:`isice.train.checkpoint`.
+    A run that was killed resumes from its last checkpoint and reaches the same result. A finished run
+    is not trained again. A run that fails or is interrupted writes a record with its error. Invalid
+    input (missing data, unknown pooling) raises before anything is written. The layout of the folder
+    is described in :mod:`isice.train.checkpoint`.
 
     Args:
         config: The run.
-        folder: Where the run's files go.
-        label: What the progress display calls the run; by default its pooling.
-        build: Makes the model; by default :func:`isice.create_model` with the fields of ``config.model``.
-        resume: ``"auto"``, ``"must"`` (a folder with nothing to resume is an error) or ``"never"`` (start anew, and
-            remove what an earlier run left there). A checkpoint of another config is an error.
-        record_refusal: Leave a record of a refused run too, so that the report of a sweep can name it.
+        folder: The run folder.
+        label: Name in the progress display; by default the pooling.
+        build: Creates the model; by default :func:`build_model`.
+        resume: ``"auto"``, ``"must"`` (raise if there is nothing to resume) or ``"never"`` (start a
+            new run and remove the files of an earlier one). A checkpoint of another config is an error.
+        record_refusal: Write a record for invalid input, too, so that the report of a sweep can name it.
 
     Returns:
         The record, as written.
@@ -64,36 +64,37 @@ def train_run(
     start = find_start(folder, config, resume)
     if start.finished is not None:
         return start.finished
+    build = build or build_model
 
     def prepare(fabric: "Fabric") -> Trainer:
-        trainer = _prepare(config, folder, fabric, build or build_model, start.checkpoint)
+        trainer = _create_trainer(config, folder, fabric, build, start.checkpoint)
         if resume == "never" and is_main_process():
-            clear_run(folder)  # only now: wrong input must not cost an earlier run
+            clear_run(folder)  # after validation: invalid input must not remove an earlier run
         return trainer
 
     try:
         with cpu_threads(config.threads), determinism(config.deterministic):
-            return _recorded(config, folder, label or config.model.pooling, prepare, record_refusal)
+            return _train_and_record(config, folder, label or config.model.pooling, prepare, record_refusal)
     finally:
-        # Wrapped models refer to themselves: without this, memory and loader processes would stay for the next run.
+        # Fabric's wrappers form reference cycles: collect them to free memory and loader processes.
         gc.collect()
 
 
-def _recorded(
+def _train_and_record(
     config: RunConfig, folder: Path, label: str, prepare: "Callable[[Fabric], Trainer]", record_refusal: bool
 ) -> dict[str, Any]:
     record = new_record(config, hardware())
-    begun = False
+    trainer = None
     try:
         fabric = create_fabric(config)
         record["hardware"] = hardware(fabric.device)
         if fabric.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(fabric.device)
         trainer = prepare(fabric)
-        begun = True
-        record |= {"status": "finished", **_train(trainer, label)}
+        _fit(trainer, label)
+        record |= {"status": "finished", **_results(trainer)}
     except BaseException as error:
-        if begun or record_refusal:
+        if trainer is not None or record_refusal:
             _record_failure(folder, record, error)
         raise
     if is_main_process():
@@ -102,44 +103,41 @@ def _recorded(
 
 
 def _record_failure(folder: Path, record: dict[str, Any], error: BaseException) -> None:
-    """Notes why a run stopped; on a disk without room for that the error alone must do."""
     if isinstance(error, Exception):
         record |= failure(error)
     else:
         record |= {"status": "interrupted", "error": "interrupted; run it again to go on from the last checkpoint"}
     if is_main_process():
-        with suppress(OSError):
+        with suppress(OSError):  # a full disk must not hide the first error
             write_record(folder, record)
 
 
-def _prepare(
+def _create_trainer(
     config: RunConfig, folder: Path, fabric: "Fabric", build: ModelFactory, checkpoint: Checkpoint | None
 ) -> Trainer:
-    """Reads data and model, which is where wrong input shows; nothing is written."""
+    """Load data and model; invalid input raises here, and nothing is written."""
     splits = load_splits(config.data)
     seed_everything(config.seed)
     model = build(config, splits)
     if fabric.world_size > 1:
-        # A network file system may show the other nodes an older state than the one the first process wrote.
+        # On a network file system other nodes may read an older checkpoint than rank 0.
         checkpoint = fabric.broadcast(checkpoint)
     return Trainer(config, fabric, model, splits, folder, checkpoint)
 
 
-def _train(trainer: Trainer, label: str) -> dict[str, Any]:
-    config, folder, fabric = trainer.config, trainer.folder, trainer.fabric
-    position = trainer.position
+def _fit(trainer: Trainer, label: str) -> None:
+    state, main = trainer.state, trainer.fabric.is_global_zero
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    position.sessions.append({"started": now, "commit": commit(), "epoch": position.done + 1, "step": position.step})
-    logger = _open_folder(config, folder, position.rows) if fabric.is_global_zero else None
-    console = Console(stderr=True, quiet=not fabric.is_global_zero)
-    done = position.done * trainer.steps + position.step
+    state.sessions.append({"started": now, "commit": commit(), "epoch": state.done + 1, "step": state.step})
+    logger = _open_folder(trainer.config, trainer.folder, state.rows) if main else None
+    console = Console(stderr=True, quiet=not main)
+    done = state.done * trainer.steps + state.step
     try:
         with TrainingProgress(label, trainer.epochs, trainer.steps, console, done=done) as progress:
             trainer.fit(progress, logger)
     finally:
         if logger is not None:
             logger.close()
-    return _result(trainer)
 
 
 def _open_folder(config: RunConfig, folder: Path, rows: list[dict[str, Any]]) -> MetricsLogger:
@@ -148,9 +146,9 @@ def _open_folder(config: RunConfig, folder: Path, rows: list[dict[str, Any]]) ->
     return MetricsLogger(folder, rows, tensorboard=config.tensorboard)
 
 
-def _result(trainer: Trainer) -> dict[str, Any]:
-    """What a record says about a run that came to its end; loads the reported epoch and evaluates it."""
-    splits, rows, fabric = trainer.splits, trainer.position.rows, trainer.fabric
+def _results(trainer: Trainer) -> dict[str, Any]:
+    """Evaluate the reported epoch; return the fields that a finished run adds to its record."""
+    splits, rows, fabric = trainer.splits, trainer.state.rows, trainer.fabric
     epoch = _load_reported(trainer)
     accuracy = {name: trainer.evaluate(loader) for name, loader in trainer.held_out.items()}
     if fabric.is_global_zero:
@@ -158,7 +156,7 @@ def _result(trainer: Trainer) -> dict[str, Any]:
         np.savez_compressed(trainer.folder / ARRAYS_FILE, **arrays)  # type: ignore[arg-type]
     return {
         "seconds": trainer.seconds(),
-        "sessions": trainer.position.sessions,
+        "sessions": trainer.state.sessions,
         "epochs": rows,
         "seconds_per_epoch": sum(row["seconds"] for row in rows) / len(rows),
         "peak_memory": peak_memory(fabric.device),
@@ -172,20 +170,20 @@ def _result(trainer: Trainer) -> dict[str, Any]:
 
 
 def _load_reported(trainer: Trainer) -> int:
-    """Puts the weights of the reported epoch into the model; returns that epoch."""
-    fabric, best = trainer.fabric, trainer.position.best
+    """Load the weights of the reported epoch into the model; return that epoch."""
+    fabric, best = trainer.fabric, trainer.state.best
     if best is None:
         trainer.save_best()
-        return trainer.position.done
+        return trainer.state.done
     weights = read_checkpoint(trainer.folder, "best").weights if fabric.is_global_zero else None
     if fabric.world_size > 1:
         weights = fabric.broadcast(weights)
     load_weights_into(trainer.trained, weights or {}, str(trainer.folder))
-    return best["epoch"]
+    return int(best["epoch"])
 
 
 def build_model(config: RunConfig, splits: Splits) -> nn.Module:
-    """The network of ``config.model``, with the classes, channels and image size of the data."""
+    """Create the network of ``config.model`` for the classes, channels and image size of the data."""
     model = config.model
     return create_model(
         model.backbone,
@@ -200,12 +198,12 @@ def build_model(config: RunConfig, splits: Splits) -> nn.Module:
 
 
 def seed_everything(seed: int) -> None:
-    """Seeds every generator that the initialisation of a model may draw from."""
+    """Seed the generators that model initialisation draws from."""
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  (libraries draw from the global generator)
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:
-    """Parameters in all and of each part of the network."""
+    """Return the number of parameters of the model and of each child module."""
     parts = {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
     return {"total": sum(p.numel() for p in model.parameters()), **parts}

@@ -1,4 +1,4 @@
-"""The stages of a run (the head first, then all), and what learns in each."""
+"""Training stages: the head first, then the whole network."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,13 +11,13 @@ from ..config import OptimConfig
 
 @dataclass(frozen=True)
 class Stage:
-    """Some epochs in which the same parts learn.
+    """Consecutive epochs that train the same modules.
 
     Attributes:
-        first: Its first epoch, counted from 1 over the whole run.
-        last: Its last epoch.
-        optim: Rate, schedule and epochs of this stage.
-        frozen: Names of the modules that do not learn.
+        first: First epoch, counted from 1 over the whole run.
+        last: Last epoch.
+        optim: Learning rate, schedule and epochs of this stage.
+        frozen: Names of the frozen modules.
     """
 
     first: int
@@ -27,7 +27,7 @@ class Stage:
 
 
 def plan_stages(model: nn.Module, optim: OptimConfig) -> list[Stage]:
-    """One stage, or two if ``optim.head_epochs`` asks for the head to be trained first.
+    """Return one stage, or two if ``optim.head_epochs`` is set: first the head, then everything.
 
     Example:
         >>> model = nn.Sequential()
@@ -54,14 +54,14 @@ def plan_stages(model: nn.Module, optim: OptimConfig) -> list[Stage]:
 
 
 def set_trainable(model: nn.Module, frozen: Iterable[str]) -> None:
-    """Lets every parameter learn except those of the frozen modules."""
+    """Require gradients of all parameters except those of the frozen modules."""
     model.requires_grad_(True)
     for name in frozen:
         model.get_submodule(name).requires_grad_(False)
 
 
 def set_training_mode(model: nn.Module, frozen: Iterable[str]) -> None:
-    """Training mode, with frozen modules in eval mode: their BatchNorm statistics stay too."""
+    """Set training mode; frozen modules stay in eval mode, so that BatchNorm keeps its statistics."""
     model.train()
     for name in frozen:
         model.get_submodule(name).eval()

@@ -1,0 +1,77 @@
+"""Load the network of a run folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ..config import RunConfig, from_dict
+from ..models import create_model
+from ..records import read_record
+from .checkpoint import load_weights_into, read_checkpoint
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained network with its classes, config and record.
+
+    Attributes:
+        config: The config of the run.
+        model: The network, in eval mode on the CPU.
+        classes: Class names, in the order of the logits.
+        record: The record of the run; empty while the run has not ended.
+        epoch: Number of completed epochs when the weights were saved.
+    """
+
+    config: RunConfig
+    model: nn.Module
+    classes: tuple[str, ...]
+    record: dict[str, Any]
+    epoch: int
+
+
+def load_trained(folder: str | Path, which: str = "best") -> Trained:
+    """Load the network of a run folder.
+
+    Args:
+        folder: The folder that :func:`isice.train.train_run` wrote.
+        which: ``"best"``, the epoch that the record reports, or ``"last"``, the newest.
+    """
+    folder = Path(folder)
+    _check_run_folder(folder)
+    checkpoint = read_checkpoint(folder, which)
+    meta = checkpoint.meta
+    if meta["network"] is None:
+        raise ValueError(
+            f"load_trained: expected a network made by create_model in {str(folder)!r}, got a custom model; "
+            f"build it yourself and load checkpoints/{which}/model.safetensors."
+        )
+    arguments = dict(meta["network"])
+    model = create_model(arguments.pop("name"), **arguments)
+    load_weights_into(model, checkpoint.weights, str(folder))
+    return Trained(
+        config=from_dict(meta["config"]),
+        model=model.eval(),
+        classes=tuple(meta["classes"]),
+        record=read_record(folder) or {},
+        epoch=meta["epoch"],
+    )
+
+
+def _check_run_folder(folder: Path) -> None:
+    if (folder / "checkpoints").is_dir():
+        return
+    runs = sorted(path.parent for path in folder.glob("*/checkpoints"))
+    record = read_record(folder) if folder.is_dir() else None
+    if runs:
+        what = f"a folder of runs; name one of them, such as {str(runs[0])!r}"
+    elif not folder.exists():
+        what = "which does not exist; train first"
+    elif folder.is_file():
+        what = "which is a file; name its folder"
+    elif record is not None:
+        what = f"a run without weights (status {record['status']!r}); train it, or restore its checkpoints"
+    else:
+        what = "which has no checkpoints/; train first (isice train --out FOLDER), or name another folder"
+    raise FileNotFoundError(f"run: expected a run folder, got {str(folder)!r}, {what}.")
