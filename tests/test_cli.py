@@ -152,14 +152,14 @@ def test_failed_cell_is_recorded_and_status_is_one(tmp_path):
 def test_train_one_and_report_it(tmp_path):
     text = invoke("train", "--pooling", "covariance", "--out", str(tmp_path), *QUICK)
     assert "covariance" in text
-    assert f"isice report {tmp_path} draws heat maps" in " ".join(text.split())
+    assert f"isice report {tmp_path} adds heat maps" in " ".join(text.split())
     record = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
     assert record["config"]["model"] == {**record["config"]["model"], "pooling": "covariance", "reduce": 4}
     (tmp_path / "report.md").unlink()
     assert "covariance" in invoke("report", str(tmp_path))
     assert (tmp_path / "report.md").is_file()
     again = " ".join(invoke("train", "--pooling", "covariance", "--out", str(tmp_path), *QUICK).split())
-    assert "is finished, nothing is trained again" in again
+    assert "is already finished" in again
     assert "heat maps" not in again, "has them now"
 
 
@@ -174,7 +174,7 @@ def test_train_takes_what_is_not_said_from_the_recipe(tmp_path):
 
 
 def test_resume(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(cli.experiments, "show_report", lambda folder: None)  # takes longer than the training
+    monkeypatch.setattr(cli.training, "show_report", lambda folder: None)  # takes longer than the training
     arguments = ["--pooling", "gap", "--set", "data.batch_size=512", "--out", str(tmp_path / "run"), *QUICK]
     status, _, err = main(monkeypatch, capsys, "train", "--resume", *arguments)
     assert status == 2
@@ -313,6 +313,12 @@ def test_errors_are_one_line_and_status_two(monkeypatch, capsys, tmp_path, argum
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert message in err
+
+
+def test_a_deprecated_setting_is_one_line_on_stderr(monkeypatch, capsys):
+    status, _, err = main(monkeypatch, capsys, "run", "table3", "--set", "data.split=2", "--dry-run")
+    assert status == 0
+    assert set(err.splitlines()) == {"warning: config: 'data.split' is deprecated; write 'data.partition'."}
 
 
 @pytest.mark.parametrize(

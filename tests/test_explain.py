@@ -280,7 +280,7 @@ def test_the_command_overwrites_nothing(runs, picture, tmp_path, monkeypatch):
         assert (tmp_path / "runs" / name / "explain.html").is_file()
     result = CliRunner().invoke(app, [*arguments, "--out", "runs/explain"])
     assert isinstance(result.exception, FileExistsError)
-    assert "choose another --out, or replace what is there with --force" in str(result.exception)
+    assert "choose another --out, or overwrite it with --force" in str(result.exception)
     page = tmp_path / "runs" / "explain" / "explain.html"
     before = page.stat().st_mtime_ns
     assert CliRunner().invoke(app, [*arguments, "--out", "runs/explain", "--force"]).exit_code == 0
@@ -297,7 +297,7 @@ def test_the_command_takes_a_folder_of_runs_and_what_a_pattern_matches(runs, pic
     folders = [str(runs / "gap"), str(tmp_path / "figures")]
     result = CliRunner().invoke(app, ["explain", *folders, str(picture), "--out", str(tmp_path / "b"), "--pairs", "1"])
     assert result.exit_code == 0, result.output
-    assert "figures: no run, left out" in " ".join(result.output.split())
+    assert "figures: no run, skipped" in " ".join(result.output.split())
 
 
 def test_the_pictures_need_no_torch():

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. Everything it does can be done from Python too."""
+"""The ``isice`` command: parse, call, print. Every command has a Python equivalent."""
 
 from ._app import app, main
 

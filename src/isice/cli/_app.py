@@ -6,9 +6,10 @@ Commands import torch inside their functions, so that ``isice --help`` and repor
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -22,7 +23,7 @@ from .._extras import missing_package
 app = typer.Typer(
     name="isice",
     help="Partial-correlation and other second-order representations: layers, models, training and evidence.",
-    epilog="Exit status: 0 done, 1 something failed and the rest is done, 2 wrong input, 130 interrupted. "
+    epilog="Exit status: 0 success, 1 partial failure (the rest is done), 2 invalid input, 130 interrupted. "
     "ISICE_DEBUG=1 shows tracebacks.",
     no_args_is_help=True,
     add_completion=False,
@@ -34,14 +35,18 @@ console = Console()
 _USER_ERRORS = (ValueError, TypeError, OSError, FloatingPointError, ImportError)
 
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="a.b=c", help="Override a setting; repeatable.")]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
-Which = Annotated[str, typer.Option("--which", metavar="best|last", help="The reported epoch, or the newest.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
+Which = Annotated[
+    str, typer.Option("--which", metavar="best|last", help="Checkpoint: the reported epoch or the newest.")
+]
 
 
 def main() -> None:
-    """The entry point: an error is one line and status 2, Ctrl-C is status 130; ISICE_DEBUG=1 adds the traceback."""
+    """Run the command line. Errors print one line and exit with 2, Ctrl-C exits with 130."""
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            app()
     except KeyboardInterrupt:
         sys.exit(130)
     except _USER_ERRORS as error:
@@ -53,13 +58,23 @@ def main() -> None:
         sys.exit(2)
 
 
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    """Print a deprecation on one line; other warnings keep their file and line."""
+    if issubclass(category, FutureWarning):
+        Console(stderr=True).print(f"warning: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
+
+
 def tell(line: str, style: str | None = None) -> None:
-    """Prints one line as it is, whatever brackets and numbers are in it."""
+    """Print one line without markup or highlighting."""
     console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """A light table whose last column alone may wrap."""
+    """Create a table whose last column wraps."""
     made = Table(box=SIMPLE_HEAD, header_style="bold", title=title, title_justify="left")
     for index, column in enumerate(columns):
         made.add_column(column, no_wrap=index < len(columns) - 1, overflow="fold")
@@ -67,10 +82,10 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 
 def facts_table(rows: Iterable[tuple[str, object]]) -> Table:
-    """Names and values, two columns without rules."""
+    """Create a two-column table of names and values."""
     made = Table(show_header=False, box=None)
     for name, value in rows:
-        made.add_row(name, Text(str(value)))  # brackets in a value are no markup
+        made.add_row(name, Text(str(value)))  # Text: brackets in a value are not markup
     return made
 
 
@@ -86,4 +101,4 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Options before the command."""
+    """Accept the options that precede a command."""

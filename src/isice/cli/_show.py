@@ -1,4 +1,4 @@
-"""What the commands ``run``, ``report`` and ``bench`` share: reports of folders of runs, printed and written."""
+"""Print and write the report of a run folder or of a folder of runs; shared by several commands."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..experiments.manifest import Manifest
 
 RUNS = Path("runs")
-# As many networks as fit side by side.
+# Networks side by side in a figure.
 MOST_NETWORKS = 8
 
 Limit = Annotated[
@@ -24,7 +24,7 @@ Limit = Annotated[
 def show_report(
     folder: Path, manifest: "Manifest | None" = None, limits: Mapping[str, Collection[str]] | None = None
 ) -> None:
-    """Prints the tables of a folder of runs and writes its report."""
+    """Print the tables of a folder of runs and write its report."""
     from ..report import write_report
     from ..report.report_page import build_report
     from ..report.results import load_results
@@ -48,9 +48,9 @@ def show_report(
 
 
 def draw_heat_maps(folder: Path, manifest: "Manifest | None", count: int, *, asked: bool = False) -> None:
-    """Heat maps of ``count`` test images for the page, of one finished run per configuration.
+    """Draw heat maps of ``count`` test images, with one finished run per configuration.
 
-    Where weights or data are gone there are none, and a line says why; if they were ``asked`` for that is an error.
+    Missing weights or data are reported, not fatal, unless the user ``asked`` for heat maps.
     """
     from ..report.explain_page import HEAT_MAPS
     from ..report.results import load_results
@@ -70,12 +70,12 @@ def draw_heat_maps(folder: Path, manifest: "Manifest | None", count: int, *, ask
 
 
 def has_weights(run: Path) -> bool:
-    """Whether the network of a run was kept."""
+    """Return whether a run folder has checkpoints."""
     return (run / "checkpoints").is_dir()
 
 
 def is_unseen_run(folder: Path) -> bool:
-    """Whether this is the folder of one run, with its network, for which no heat maps have been made."""
+    """Return whether a folder is one run with checkpoints and without heat maps."""
     from ..report.explain_page import find_heat_maps
 
     return (folder / "record.json").is_file() and has_weights(folder) and not find_heat_maps(folder)

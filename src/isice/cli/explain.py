@@ -1,4 +1,4 @@
-"""``isice explain``: what networks look at."""
+"""``isice explain``: heat maps, class maps and channel graphs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,25 +15,26 @@ def explain(
     what: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN... IMAGE...", help="Runs, or a folder of runs, then image files or test:7 for a test image."
+            metavar="RUN... IMAGE...",
+            help="Run folders or a folder of runs, then image files or test:7 for a test image.",
         ),
     ],
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the page and its pictures. [default: a new runs/explain]")
+    out: Annotated[Path | None, typer.Option("--out", help="Output folder. [default: a new runs/explain]")] = None,
+    target: Annotated[
+        str | None, typer.Option("--class", help="Class to explain. [default: the predicted one]")
     ] = None,
-    target: Annotated[str | None, typer.Option("--class", help="Class to explain. [default: the predicted]")] = None,
-    method: Annotated[str, typer.Option("--method", help="centered, hires_cam or grad_cam.")] = "centered",
+    method: Annotated[str, typer.Option("--method", help="Class map: centered, hires_cam or grad_cam.")] = "centered",
     pairs: Annotated[int, typer.Option("--pairs", help="Channel pairs per graph.")] = 6,
-    last: Annotated[bool, typer.Option("--last", help="The newest checkpoint instead of the best.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the page and the pictures that --out has.")] = False,
+    last: Annotated[bool, typer.Option("--last", help="Use the newest checkpoint instead of the best.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the page and figures in --out.")] = False,
 ) -> None:
-    """Show what networks look at in images: heat maps, maps of a class, graphs of channels.
+    """Explain images with trained networks: heat maps, class maps and channel graphs.
 
     Examples:
 
     - `isice explain runs/demo test:0 test:7`: the networks of an experiment side by side
 
-    - `isice explain runs/mine bird.jpg --class sparrow --out runs/mine/explain`: in the report of the run, too
+    - `isice explain runs/mine bird.jpg --class sparrow --out runs/mine/explain`: also shown in the run's report
     """
     from ..explain import explain_runs
     from ..report.explain_page import is_explained
@@ -44,7 +45,7 @@ def explain(
     if is_explained(folder) and not force:
         raise FileExistsError(
             f"explain: expected a folder without explain.html, got {str(folder)!r}; "
-            "choose another --out, or replace what is there with --force."
+            "choose another --out, or overwrite it with --force."
         )
     which = "last" if last else "best"
     written = explain_runs(folders, images, folder, target=target, which=which, method=method, n_pairs=pairs)
@@ -53,7 +54,7 @@ def explain(
 
 
 def _free(folder: Path) -> Path:
-    """The folder, or the next of folder-2, folder-3, … that has no page yet."""
+    """Return the first of folder, folder-2, folder-3, … without a page."""
     from ..report.explain_page import is_explained
 
     number, found = 1, folder
@@ -64,13 +65,13 @@ def _free(folder: Path) -> Path:
 
 
 def _runs(folders: list[Path]) -> list[Path]:
-    """The runs among and in the folders; one without any, such as the figures of a report, is left out with a line."""
+    """Return the run folders among and inside ``folders``; report and skip a folder without runs."""
     found: list[Path] = []
     for folder in folders:
         inside = (
             [folder] if (folder / "checkpoints").is_dir() else sorted(p.parent for p in folder.glob("*/checkpoints"))
         )
         if not inside and len(folders) > 1:
-            tell(f"{folder}: no run, left out")
+            tell(f"{folder}: no run, skipped")
         found += inside
-    return found or folders  # a single folder without a run is an error that names it
+    return found or folders  # loading a single folder without a run raises an error that names it

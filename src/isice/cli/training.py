@@ -1,37 +1,40 @@
-"""``isice train``: one run from a recipe to a record."""
+"""``isice train``: train one run."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ._app import Settings, app, tell
-from ._show import is_unseen_run
+from ._show import is_unseen_run, show_report
+
+if TYPE_CHECKING:
+    from ..config import RunConfig
 
 
 @app.command()
 def train(
     model: Annotated[str | None, typer.Option("--model", help="Backbone. [default: the recipe's]")] = None,
     pooling: Annotated[
-        str | None, typer.Option("--pooling", help='Head, such as "isice(n_iter=5)". [default: the recipe\'s]')
+        str | None, typer.Option("--pooling", help='Pooling, such as "isice(n_iter=5)". [default: the recipe\'s]')
     ] = None,
     data: Annotated[str | None, typer.Option("--data", help="Dataset. [default: the recipe's]")] = None,
     recipe: Annotated[
         str | None,
-        typer.Option("--recipe", metavar="NAME|FILE", help="Recipe of the package, or a TOML file. [default: small]"),
+        typer.Option("--recipe", metavar="NAME|FILE", help="Built-in recipe or TOML file. [default: small]"),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder. [default: runs/train/POOLING-HASH]")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder. [default: runs/train/POOLING-HASH]")] = None,
     resume: Annotated[
         bool | None,
         typer.Option(
             "--resume/--no-resume",
-            help="Go on from the last checkpoint, which must be there; or start anew. [default: go on if there is one]",
+            help="Require a checkpoint to resume, or start a new run. [default: resume if there is a checkpoint]",
             show_default=False,
         ),
     ] = None,
     settings: Settings = None,
 ) -> None:
-    """Train one network and write its record and report. Stopped at any moment, the same command goes on.
+    """Train one network and write its record and report. Rerun the same command to resume.
 
     Examples:
 
@@ -39,7 +42,7 @@ def train(
 
     - `isice train --recipe paper_cnn --data cub200 --set data.root=CUB_200_2011 --set data.batch_size=32`
 
-    - `isice train --resume --out runs/train/isice-0123456789ab`: the settings are those of the run
+    - `isice train --resume --out runs/train/isice-0123456789ab`: with the settings of that run
     """
     from .._specs import spec_name
     from ..config import config_hash
@@ -52,25 +55,23 @@ def train(
     folder = out or Path("runs") / "train" / name
     mode = {None: "auto", True: "must", False: "never"}[resume]
     if is_main_process() and find_start(folder, config, mode).finished is not None:
-        tell(f"{folder} is finished, nothing is trained again; --no-resume starts anew")
+        tell(f"{folder} is already finished; --no-resume trains it again")
     train_run(config, folder, resume=mode)
     if is_main_process():
-        from .experiments import show_report
-
         show_report(folder)
         if is_unseen_run(folder):
-            tell(f"isice report {folder} draws heat maps of test images, too")
+            tell(f"isice report {folder} adds heat maps of test images")
 
 
 def _recipe(recipe: str | None, out: Path | None, resume: bool | None) -> str:
-    """The recipe asked for, the config of the run to resume, or the small one."""
+    """Return the given recipe, the config of the run to resume, or ``small``."""
     own = None if out is None else out / "config.toml"
     if recipe is None and resume and own is not None and own.is_file():
         return str(own)
     return recipe or "small"
 
 
-def _config(model: str | None, pooling: str | None, data: str | None, recipe: str, settings: list[str]) -> Any:
+def _config(model: str | None, pooling: str | None, data: str | None, recipe: str, settings: list[str]) -> "RunConfig":
     from ..config import override
     from ..experiments.loader import load_recipe
 

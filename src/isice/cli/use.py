@@ -1,4 +1,4 @@
-"""``isice eval``, ``predict``, ``export`` and ``push``: what a trained network is for."""
+"""``isice eval``, ``predict``, ``export`` and ``push``: use a trained network."""
 
 import json
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from rich.text import Text
 from ._app import Run, Settings, Which, app, console, facts_table, table, tell
 
 if TYPE_CHECKING:
-    from ..inference.predict import Prediction
+    from ..inference import Evaluation, Prediction
 
 Flip = Annotated[bool, typer.Option("--flip", help="Average over each image and its mirror image.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -21,13 +21,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 @app.command("eval")
 def eval_(
     run: Run,
-    split: Annotated[str, typer.Option("--split", metavar="test|val|train", help="The part of the data.")] = "test",
+    split: Annotated[str, typer.Option("--split", metavar="test|val|train", help="Split of the data.")] = "test",
     which: Which = "best",
     flip: Flip = False,
     settings: Settings = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a run: top-1, top-5, per-class accuracy, confusions, calibration. Adds to RUN/evaluation.json.
+    """Evaluate a run: accuracy, per-class accuracy, calibration, confusions. Adds to RUN/evaluation.json.
 
     Examples:
 
@@ -35,7 +35,7 @@ def eval_(
 
     - `isice eval RUN --split val --flip --set data.root=elsewhere --set device=cpu`
     """
-    from ..inference.evaluate import evaluate_run
+    from ..inference import evaluate_run
 
     evaluation = evaluate_run(run, split=split, which=which, flip=flip, settings=settings or (), track=_progress)
     if as_json:
@@ -47,20 +47,18 @@ def eval_(
 
 @app.command()
 def predict(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="The folder of a run, hf-hub:owner/name or local-dir:PATH.")
-    ],
-    images: Annotated[list[str], typer.Argument(metavar="IMAGES...", help="Files, patterns and folders.")],
-    topk: Annotated[int, typer.Option("--topk", help="Classes to name per image.")] = 3,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Run folder, hf-hub:owner/name or local-dir:PATH.")],
+    images: Annotated[list[str], typer.Argument(metavar="IMAGES...", help="Files, glob patterns and folders.")],
+    topk: Annotated[int, typer.Option("--topk", help="Classes per image.")] = 3,
     which: Which = "best",
     flip: Flip = False,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda:0 …")] = "auto",
-    batch_size: Annotated[int, typer.Option("--batch-size", help="Images at once.")] = 32,
+    device: Annotated[str, typer.Option("--device", help="Device: auto, cpu, cuda:0 …")] = "auto",
+    batch_size: Annotated[int, typer.Option("--batch-size", help="Images per batch.")] = 32,
     as_json: Json = False,
 ) -> None:
-    """Predict the classes of image files. Exit status 1 if some could not be read; the others are done.
+    """Predict the classes of image files. Exit status 1 if some are unreadable; the others are predicted.
 
-    An image that cannot be read is named on stderr, or, with --json, in its entry.
+    Unreadable images are reported on stderr, or in their entries with --json.
 
     Examples:
 
@@ -68,7 +66,7 @@ def predict(
 
     - `isice predict RUN folder --topk 1 --json > predictions.json`
     """
-    from ..inference.predict import find_images, load_predictor
+    from ..inference import find_images, load_predictor
 
     files = find_images(images)
     predictor = load_predictor(run, which, device)
@@ -90,10 +88,12 @@ def export(
     format: Annotated[str, typer.Option("--format", metavar="onnx|torch", help="ONNX, or a torch.export program.")] = (
         "onnx"
     ),
-    out: Annotated[Path | None, typer.Option("--out", help="File. [default: RUN/model.onnx or RUN/model.pt2]")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Output file. [default: RUN/model.onnx or RUN/model.pt2]")
+    ] = None,
     which: Which = "best",
 ) -> None:
-    """Export a network for any batch size, and check the file against it on random images.
+    """Export a network for any batch size, and verify the file on random images.
 
     Examples:
 
@@ -101,23 +101,21 @@ def export(
 
     - `isice export RUN --format torch --out birds.pt2`
     """
-    from ..inference.export import export_run
+    from ..inference import export_run
 
     exported = export_run(run, format, out, which=which)
-    tell(f"{exported.images} random images: logits differ by at most {exported.difference:.1e} of the largest")
+    tell(f"verified on {exported.images} images: largest relative difference of logits {exported.difference:.1e}")
     tell(f"wrote {exported.path}")
 
 
 @app.command()
 def push(
     run: Run,
-    repo: Annotated[
-        str, typer.Argument(metavar="REPO", help="owner/name on the Hugging Face Hub, or ./FOLDER to only write it.")
-    ],
+    repo: Annotated[str, typer.Argument(metavar="REPO", help="owner/name on the Hugging Face Hub, or ./FOLDER.")],
     which: Which = "best",
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
 ) -> None:
-    """Share a network: weights, config, and a card with what the record says.
+    """Push a network to the Hugging Face Hub: weights, config and a model card from the record.
 
     Log in first with `hf auth login`. Examples:
 
@@ -125,7 +123,7 @@ def push(
 
     - `isice push RUN ./birds`, then `isice.create_model("./birds")`
     """
-    from ..inference.push import push_run
+    from ..inference import push_run
 
     tell(f"wrote {push_run(run, repo, which=which, private=private)}")
 
@@ -146,14 +144,14 @@ def _progress(batches: Iterable[Any]) -> Iterable[Any]:
     return track(batches, description="evaluating", console=Console(stderr=True), transient=True)
 
 
-def _show_evaluation(evaluation: Any, most: int = 5) -> None:
+def _show_evaluation(evaluation: "Evaluation", most: int = 5) -> None:
     facts, scores, classes = evaluation.to_dict(), evaluation.scores, evaluation.classes
     low, high = facts["top1_interval"]
-    flipped = ", averaged over mirror images" if facts["flip"] else ""
+    flipped = ", averaged over horizontal flips" if facts["flip"] else ""
     console.print(
         facts_table(
             [
-                ("part", f"{facts['split']}, {scores.images:,} images, weights of epoch {facts['epoch']}{flipped}"),
+                ("split", f"{facts['split']}, {scores.images:,} images, weights of epoch {facts['epoch']}{flipped}"),
                 ("top-1 accuracy", f"{scores.top1:.2%}  (95 % interval {low:.1%} to {high:.1%})"),
                 ("top-5 accuracy", "fewer than five classes" if scores.top5 is None else f"{scores.top5:.2%}"),
                 ("calibration error", f"{scores.ece:.4f}"),
@@ -172,7 +170,7 @@ def _show_evaluation(evaluation: Any, most: int = 5) -> None:
     for rate, name in chosen:
         made.add_row(f"{rate:.1%}", Text(name))
     console.print(made)
-    mistakes = table("count", "true → predicted", title="Most frequent mistakes")
+    mistakes = table("count", "true → predicted", title="Most frequent confusions")
     for true, predicted, count in scores.confused_pairs(most):
         mistakes.add_row(str(count), Text(f"{classes[true]} → {classes[predicted]}"))
     if mistakes.row_count:

@@ -133,7 +133,7 @@ def copy_to_host(*values: Tensor) -> Callable[[], list[float]]:
     if stacked.device.type != "cuda":
         return lambda: [float(value) for value in stacked]
     copied = stacked.to("cpu", non_blocking=True)
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event = torch.cuda.Event()
     event.record()
 
     def read() -> list[float]:

@@ -90,7 +90,7 @@ class Trainer:
         self.config, self.fabric, self.splits, self.folder = config, fabric, splits, folder
         self.started = time.perf_counter()
         if config.sync_bn and fabric.world_size > 1:
-            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         self.layout = torch.channels_last if config.channels_last else torch.preserve_format
         self.model = model.to(fabric.device).to(memory_format=self.layout)
         decay = 1.0 if config.optim.swa_epochs else config.optim.ema_decay
