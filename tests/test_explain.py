@@ -221,7 +221,7 @@ def test_isice_before_and_after_its_steps():
     np.testing.assert_allclose(before.matrix, np.linalg.inv(cov.numpy() / np.trace(cov.numpy())), rtol=1e-6)
     assert before.density == 1
     assert after.density < 1
-    with pytest.raises(TypeError, match="leave them out"):
+    with pytest.raises(TypeError, match="omit them"):
         isice_before_after(cov, normalize="trace")
 
 

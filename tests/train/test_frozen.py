@@ -47,7 +47,7 @@ def test_vectors_are_those_of_the_head_and_the_network_is_left_alone(network):
 
 
 def test_a_head_that_needs_training_is_refused(network):
-    with pytest.raises(ValueError, match="expected a pooling layer without parameters"):
+    with pytest.raises(ValueError, match="expected a pooling without parameters"):
         frozen_baseline(network, [], [], pooling="isice_mlp")
 
 

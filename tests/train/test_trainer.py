@@ -10,7 +10,6 @@ from isice.config import override
 from isice.data import load_splits
 from isice.train import train_run
 from isice.train.checkpoint import read_checkpoint
-from isice.train.launch import create_fabric
 from isice.train.loaders import EpochBatches
 from isice.train.run import build_model, seed_everything
 from isice.train.trainer import Trainer
@@ -209,16 +208,12 @@ def test_diverged_weights_are_named(tmp_path):
         train_run(TINY, tmp_path, build=build)
 
 
-def test_the_model_is_compiled_if_asked(tmp_path):
-    config = override(TINY, ["optim.epochs=1"])
-    fabric, splits = create_fabric(config), load_splits(config.data)
+def test_the_model_is_compiled_if_asked(tmp_path, monkeypatch):
     compiled = []
-    with pytest.MonkeyPatch.context() as patch:
-        # The real compiler takes longer than all other tests together; the wiring is what can be wrong here.
-        patch.setattr(torch, "compile", lambda model, **options: compiled.append(model) or model)
-        trainer = Trainer(override(config, ["compile=true"]), fabric, Linear(), splits, tmp_path)
-        trainer._begin(0, trainer.stages[0])
-    assert compiled == [trainer.model]
+    # The real compiler takes longer than all other tests together.
+    monkeypatch.setattr(torch, "compile", lambda model, **options: compiled.append(type(model)) or model)
+    train_run(override(TINY, ["optim.epochs=1", "compile=true"]), tmp_path, build=build_linear)
+    assert compiled == [Linear]
 
 
 @pytest.mark.slow
