@@ -1,6 +1,8 @@
 """Scikit-learn interface of the exact solver: sparse precision matrices with a certificate, and the choice of λ."""
 
+from .joint import JointSparsePrecision
+from .latent import LatentSparsePrecision
 from .selection import SparsePrecisionCV
 from .sparse_precision import SparsePrecision
 
-__all__ = ["SparsePrecision", "SparsePrecisionCV"]
+__all__ = ["JointSparsePrecision", "LatentSparsePrecision", "SparsePrecision", "SparsePrecisionCV"]

@@ -34,12 +34,13 @@ class GraphMixin:
         import networkx
 
         check_is_fitted(self, "partial_correlation_")
-        names = list(getattr(self, "feature_names_in_", range(len(self.precision_))))
+        matrix = getattr(self, "sparse_", self.precision_)
+        names = list(getattr(self, "feature_names_in_", range(len(matrix))))
         graph = networkx.Graph()
         graph.add_nodes_from(names)
-        for i, j in np.argwhere(np.triu(self.precision_, 1)):
-            weight, entry = float(self.partial_correlation_[i, j]), float(self.precision_[i, j])
-            graph.add_edge(names[i], names[j], weight=weight, precision=entry)
+        for i, j in np.argwhere(np.triu(matrix, 1)):
+            weight = float(self.partial_correlation_[i, j])
+            graph.add_edge(names[i], names[j], weight=weight, precision=float(matrix[i, j]))
         return graph
 
     def plot_graph(self, **options: Any) -> "Axes":

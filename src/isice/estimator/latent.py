@@ -1,0 +1,114 @@
+"""Latent-variable graphical lasso as a scikit-learn estimator."""
+
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from sklearn.covariance import EmpiricalCovariance
+from sklearn.utils.validation import validate_data
+
+from .._checks import check_choice, check_int, check_number
+from ..ops.correlation import partial_correlation
+from ..ops.latent_graphical_lasso import latent_graphical_lasso
+from .covariances import check_covariance_estimator, covariance, location
+from .graph import GraphMixin
+from .sparse_precision import to_numpy
+
+__all__ = ["LatentSparsePrecision"]
+
+RANK_TOLERANCE = 1e-6  # eigenvalues of L below this share of the largest of Θ count as zero
+
+
+class LatentSparsePrecision(GraphMixin, EmpiricalCovariance):  # type: ignore[misc]
+    """Sparse minus low-rank inverse covariance of samples (N, D), for data with hidden common causes.
+
+    Args:
+        sparsity: λ ≥ 0 on the entries of the sparse part off the diagonal.
+        trace_penalty: μ > 0 on the trace of the low-rank part. Chandrasekaran et al. (2012) keep μ/λ fixed, between 2
+            and √D or so, and vary λ.
+        scale: Unit of both: ``"correlation"`` or ``"raw"``.
+        covariance_estimator: As in :class:`SparsePrecision`.
+        tol: Largest duality gap, as a multiple of D.
+        max_iter: Iterations after which a warning reports the gap reached.
+        assume_centered: Whether the data have mean zero already.
+        device: Where to solve, such as ``"cuda"``.
+
+    Attributes:
+        precision_: Inverse covariance of the observed variables (D, D), sparse part minus low-rank part.
+        covariance_: Its inverse (D, D).
+        sparse_: Precision given the hidden variables (D, D), with exact zeros; the graph is its support.
+        low_rank_: What the hidden variables add (D, D), positive semi-definite.
+        rank_: Rank of the low-rank part, an estimate of the number of hidden variables.
+        partial_correlation_: Partial correlations given the hidden variables too (D, D).
+        dual_gap_: The objective is at most this far above its minimum.
+        n_iter_: Iterations.
+        location_: Mean (D,).
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=(500, 6)) + 2 * rng.normal(size=(500, 1))
+        >>> model = LatentSparsePrecision(0.1, 0.3).fit(x)
+        >>> model.rank_, int(np.count_nonzero(model.sparse_))
+        (1, 6)
+    """
+
+    store_precision = True
+
+    def __init__(
+        self,
+        sparsity: float = 0.1,
+        trace_penalty: float = 0.3,
+        *,
+        scale: Literal["raw", "correlation"] = "correlation",
+        covariance_estimator: Any = "empirical",
+        tol: float = 1e-6,
+        max_iter: int = 5000,
+        assume_centered: bool = False,
+        device: str = "cpu",
+    ) -> None:
+        self.sparsity = sparsity
+        self.trace_penalty = trace_penalty
+        self.scale = scale
+        self.covariance_estimator = covariance_estimator
+        self.tol = tol
+        self.max_iter = max_iter
+        self.assume_centered = assume_centered
+        self.device = device
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Fit to samples X (N, D), or to a covariance matrix (D, D) if precomputed; ``y`` is ignored."""
+        self._check_parameters()
+        precomputed = isinstance(self.covariance_estimator, str) and self.covariance_estimator == "precomputed"
+        samples = validate_data(self, X, dtype=np.float64, ensure_min_samples=1 if precomputed else 2)
+        if precomputed:
+            cov, self.location_ = samples, np.zeros(samples.shape[1])
+        else:
+            cov = covariance(samples, self.covariance_estimator, assume_centered=self.assume_centered)
+            self.location_ = location(samples, None, self.assume_centered)
+        result = latent_graphical_lasso(
+            torch.as_tensor(cov, device=self.device),
+            self.sparsity,
+            self.trace_penalty,
+            scale=self.scale,
+            tol=float(self.tol),
+            max_iter=int(self.max_iter),
+        )
+        self.precision_, self.covariance_ = to_numpy(result.precision), to_numpy(result.covariance)
+        self.sparse_, self.low_rank_ = to_numpy(result.sparse), to_numpy(result.low_rank)
+        deviation = np.sqrt(np.diag(cov))  # a rank should not depend on units
+        hidden = self.low_rank_ * np.outer(deviation, deviation)
+        self.rank_ = int((np.linalg.eigvalsh(hidden) > RANK_TOLERANCE * np.trace(hidden)).sum()) if hidden.any() else 0
+        self.partial_correlation_ = partial_correlation(torch.as_tensor(self.sparse_)).numpy()
+        self.dual_gap_, self.n_iter_ = float(result.gap), int(result.n_iter)
+        return self
+
+    def _check_parameters(self) -> None:
+        who, options = type(self).__name__, self.get_params(deep=False)
+        plain = {name: v.item() if isinstance(v, np.generic) else v for name, v in options.items()}
+        check_number(who, "sparsity", plain["sparsity"])
+        check_number(who, "trace_penalty", plain["trace_penalty"], strict=True)
+        check_choice(who, "scale", self.scale, ("raw", "correlation"))
+        check_number(who, "tol", plain["tol"], strict=True)
+        check_int(who, "max_iter", plain["max_iter"], minimum=1)
+        check_covariance_estimator(who, self.covariance_estimator)

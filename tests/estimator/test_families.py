@@ -1,0 +1,85 @@
+"""The estimators of classes and of hidden variables: scikit-learn's rules, agreement with the operations."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.covariance import empirical_covariance, log_likelihood
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import isice.functional as F
+from isice.estimator import JointSparsePrecision, LatentSparsePrecision
+
+from .chain import chain_edges, chain_samples
+
+
+@parametrize_with_checks([JointSparsePrecision(tol=1e-4), LatentSparsePrecision(tol=1e-3)])
+def test_keeps_scikit_learns_rules(estimator, check):
+    check(estimator)
+
+
+def two_classes():
+    x = np.vstack([chain_samples(80, seed=1), chain_samples(40, seed=2)])
+    return x, np.repeat(["big", "small"], [80, 40])
+
+
+@pytest.mark.parametrize("penalty", ["group", "fused"])
+def test_classes_are_the_joint_graphical_lasso_weighted_by_their_samples(penalty):
+    x, y = two_classes()
+    model = JointSparsePrecision(0.1, 0.05, penalty=penalty).fit(x, y)
+    cov = torch.as_tensor(np.stack([empirical_covariance(x[y == label]) for label in ("big", "small")]))
+    expected = F.joint_graphical_lasso(
+        cov,
+        0.1,
+        0.05,
+        penalty=penalty,
+        class_weights=torch.tensor([4 / 3, 2 / 3], dtype=torch.float64),
+        scale="correlation",
+        tol=1e-6,
+    )
+    np.testing.assert_allclose(model.precision_, expected.precision.numpy(), rtol=1e-9, atol=1e-12)
+    assert model.classes_.tolist() == ["big", "small"]
+    np.testing.assert_allclose(model.location_[1], x[80:].mean(axis=0))
+    scores = [
+        log_likelihood(empirical_covariance(x[y == label] - mean, assume_centered=True), precision)
+        for label, mean, precision in zip(model.classes_, model.location_, model.precision_, strict=True)
+    ]
+    assert model.score(x, y) == pytest.approx((80 * scores[0] + 40 * scores[1]) / 120)
+
+
+def test_a_small_class_borrows_strength():
+    x = np.vstack([chain_samples(500, seed=1), chain_samples(25, seed=2)])
+    y = np.repeat([0, 1], [500, 25])
+    test = chain_samples(2000, seed=3)
+    alone = JointSparsePrecision(0.1, 0.0).fit(x, y)
+    joint = JointSparsePrecision(0.02, 0.1, penalty="fused").fit(x, y)
+    assert joint.score(test, np.ones(2000, int)) > alone.score(test, np.ones(2000, int))
+    assert (np.triu(joint.precision_[1] != 0, 1) & chain_edges()).sum() == 7
+
+
+def test_hidden_causes_leave_the_graph():
+    rng = np.random.default_rng(0)
+    x = chain_samples(3000) + 1.5 * rng.normal(size=(3000, 1))
+    model = LatentSparsePrecision(0.1, 0.35).fit(x)
+    assert model.rank_ == 1
+    np.testing.assert_allclose(model.sparse_ - model.low_rank_, model.precision_)
+    np.testing.assert_allclose(model.precision_ @ model.covariance_, np.eye(8), atol=1e-8)
+    edges = set(map(tuple, np.argwhere(np.triu(chain_edges()))))
+    found = set(model.to_networkx().edges)
+    assert edges <= found
+    plain = F.graphical_lasso(torch.as_tensor(np.cov(x.T)), 0.1, scale="correlation").precision
+    assert len(found - edges) < (int(torch.count_nonzero(plain)) - 8) // 2 - 7
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (JointSparsePrecision(similarity=-1.0), "finite similarity ≥ 0"),
+        (JointSparsePrecision(penalty="fusd"), "Did you mean 'fused'"),
+        (JointSparsePrecision(covariance_estimator="precomputed"), "isice.functional.joint_graphical_lasso"),
+        (LatentSparsePrecision(trace_penalty=0.0), "finite trace_penalty > 0"),
+    ],
+)
+def test_wrong_options_are_refused_at_fit(model, message):
+    x, y = two_classes()
+    with pytest.raises(ValueError, match=message):
+        model.fit(x, y)
