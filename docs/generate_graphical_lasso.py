@@ -46,13 +46,13 @@ def _environment(record: dict[str, Any]) -> str:
 
 def _times(cpu: dict[str, Any], gpu: dict[str, Any]) -> str:
     """Milliseconds by D on rectified features at λ = 0.1, solved to 1e-4·D."""
-    one = {row["size"]: row for row in cpu["rows"] if _is_typical(row) and row["target"] == 1e-4}
+    cpu_rows = {row["size"]: row for row in cpu["rows"] if _is_typical(row) and row["target"] == 1e-4}
     typical = [row for row in gpu["rows"] if _is_typical(row) and row["matmul"] == "highest"]
-    many = {row["size"]: row for row in typical if row["batch"] == 128}
+    gpu_rows = {row["size"]: row for row in typical if row["batch"] == 128}
     rows = []
     for size in SIZES:
-        single = f"{one[size]['ours']['ms']:.1f}" if size in one else MISSING
-        batch = [f"{many[size][f'{name}_ms']:.0f}" if size in many else MISSING for name in _PASSES]
+        single = f"{cpu_rows[size]['ours']['ms']:.1f}" if size in cpu_rows else MISSING
+        batch = [f"{gpu_rows[size][f'{name}_ms']:.0f}" if size in gpu_rows else MISSING for name in _PASSES]
         rows.append((str(size), single, *batch))
     gpu_name = gpu.get("hardware", "GPU")
     header = ["D", "CPU, one thread: ms per matrix", f"{gpu_name}: ms for 128 matrices", "with gradient"]
