@@ -1,4 +1,4 @@
-# Every target sets itself up: a virtual environment in .venv, pinned by constraints.txt, installed once.
+# Every target first installs the package into .venv, with the versions of constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,10 +10,10 @@ PYTEST_WORKERS ?= 2
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   train and compare pooling heads on an embedded data set; table and report in $(OUT)"
+	@echo "make demo   train and compare poolings on an embedded dataset; table and report in $(OUT)"
 	@echo "make test   run the tests"
 	@echo "make check  format, lint, types, layout"
-	@echo "make bench  measure the operations and heads on this machine"
+	@echo "make bench  measure the operations and poolings on this machine"
 	@echo "make docs   rebuild the generated pages and the gallery"
 
 setup: $(READY)

@@ -96,13 +96,6 @@ def test_no_file_has_two_subjects(path):
     assert path.name not in ("utils.py", "helpers.py", "common.py")
 
 
-def test_facade_is_sorted_and_documented():
-    import isice.functional as F
-
-    assert F.__all__ == sorted(F.__all__)
-    assert all(getattr(F, name).__doc__ for name in F.__all__)
-
-
 def test_public_names():
     import isice
 

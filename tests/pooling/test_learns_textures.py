@@ -1,4 +1,4 @@
-"""Every head, a linear classifier on top and one epoch: classes that differ only in second-order structure are learned.
+"""Every pooling with a linear classifier learns, in one epoch, classes that differ in second-order structure only.
 
 Global average pooling must not learn them: mean and variance of every channel are the same in all classes, and the
 test checks that too, so a texture that leaked first-order information would be noticed.
@@ -28,7 +28,7 @@ def textures(n_images: int, family: str, seed: int) -> tuple[Tensor, Tensor]:
     return make_textures(n_images, family=family, n_classes=CLASSES, channels=CHANNELS, size=10, seed=seed)
 
 
-def small_head(name: str) -> Pooling:
+def small_pooling(name: str) -> Pooling:
     options = {key: value for key, value in SMALL.items() if key in pooling_class(name).option_names()}
     return create_pooling(format_spec(name, options), CHANNELS, num_classes=CLASSES)
 
@@ -36,13 +36,13 @@ def small_head(name: str) -> Pooling:
 def accuracy_after_one_epoch(name: str, family: str) -> float:
     torch.manual_seed(0)
     images, labels = textures(512, family, seed=1)
-    head = small_head(name)
+    pooling = small_pooling(name)
     if name in ("netvlad", "netfv"):
-        head.init_from(images[:32].movedim(1, -1).reshape(-1, CHANNELS))
-    layers: list[nn.Module] = [head]
-    if not head.needs_num_classes:
+        pooling.init_from(images[:32].movedim(1, -1).reshape(-1, CHANNELS))
+    layers: list[nn.Module] = [pooling]
+    if not pooling.needs_num_classes:
         # Heads differ in scale by orders of magnitude; one learning rate serves all after standardization.
-        layers += [nn.BatchNorm1d(head.out_features, affine=False), nn.Linear(head.out_features, CLASSES)]
+        layers += [nn.BatchNorm1d(pooling.out_features, affine=False), nn.Linear(pooling.out_features, CLASSES)]
     model = nn.Sequential(*layers)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for batch in torch.randperm(len(images)).split(16):

@@ -25,7 +25,7 @@ def test_batch_norm_standardizes_the_vector_over_the_batch() -> None:
     layer = create_pooling("smso(n_features=6, batch_norm=True)", 4).train()
     x = features().float()
     assert layer(x).mean(dim=0).abs().max() < 1e-5
-    # Ahead of the covariance, it makes the head blind to the scale of a channel.
+    # Ahead of the covariance, it removes the scale of a channel.
     scaled = x * torch.tensor([1.0, 10.0, 100.0, 1000.0])[None, :, None, None]
     torch.testing.assert_close(layer(scaled), layer(x), rtol=1e-2, atol=1e-2)
 

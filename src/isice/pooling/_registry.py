@@ -49,14 +49,14 @@ def pooling_class(name: str) -> type[Pooling]:
 
 
 def create_pooling(spec: str, in_channels: int, *, num_classes: int | None = None) -> Pooling:
-    """Makes a pooling layer from a spec string.
+    """Create a pooling layer from a spec string.
 
     Args:
         spec: A registry name with options, such as ``"isice(n_iter=5, sparsity=0.01)"``. A sum,
             such as ``"isqrt_cov + partial_correlation(ridge=10, scale=5) + 2 * gap"``, concatenates
             the vectors of its parts, each times its factor.
         in_channels: Channels of the feature map.
-        num_classes: Needed only by layers that are classifiers themselves (``needs_num_classes``).
+        num_classes: Number of classes, for layers that return logits (``needs_num_classes``).
 
     Example:
         >>> create_pooling("gap", in_channels=64).out_features
@@ -77,6 +77,6 @@ def create_pooling(spec: str, in_channels: int, *, num_classes: int | None = Non
             )
     if cls.needs_num_classes:
         if num_classes is None:
-            raise ValueError(f"{name}: expected num_classes, got None; this layer is the classifier, so pass it.")
+            raise ValueError(f"{name}: expected num_classes, got None; pass it, because this layer returns logits.")
         options["num_classes"] = num_classes
     return cls(in_channels, **options)
