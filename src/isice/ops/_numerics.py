@@ -40,7 +40,7 @@ def _(a: Tensor, b: Tensor) -> Tensor:
     return a.new_empty((*a.shape[:-1], b.shape[-1]))
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _rounds_to_tf32() -> bool:
     return torch.get_float32_matmul_precision() == "high"
 
@@ -54,7 +54,7 @@ def matmul_no_tf32(a: Tensor, b: Tensor) -> Tensor:
     # The operator has no derivative, so create_graph=True uses PyTorch's own product.
     applies = torch.compiler.is_compiling() or not torch.is_grad_enabled()
     if applies and a.device.type == "cuda" and a.dtype == torch.float32 and _rounds_to_tf32():
-        return _float32_matmul(a, b)
+        return cast(Tensor, _float32_matmul(a, b))
     return a @ b
 
 

@@ -1,6 +1,6 @@
 """④ Features → covariance Σ = X Ī Xᵀ, Ī = (I − 11ᵀ/N)/N (paper, Eq. 1)."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ class _Covariance(torch.autograd.Function):
 
 @full_precision
 def _by_products(x: Tensor) -> Tensor:
-    return _Covariance.apply(x)
+    return cast(Tensor, _Covariance.apply(x))
 
 
 def _kernels_apply(x: Tensor) -> bool:
@@ -83,4 +83,5 @@ def covariance(x: Tensor) -> Tensor:
     if not _kernels_apply(features):
         return _by_products(features)
     *batch, channels, positions = features.shape
-    return FusedCovariance.apply(features.reshape(-1, channels, positions)).reshape(*batch, channels, channels)
+    cov = cast(Tensor, FusedCovariance.apply(features.reshape(-1, channels, positions)))
+    return cov.reshape(*batch, channels, channels)

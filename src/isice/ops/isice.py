@@ -132,7 +132,7 @@ def _where_positive(value: Tensor, condition: Tensor) -> Tensor:
     """
     if value.device.type == "cpu" and torch.compiler.is_compiling():
         return value * condition.relu().sign()
-    return torch.ops.aten.threshold_backward(value, condition, 0)
+    return cast(Tensor, torch.ops.aten.threshold_backward(value, condition, 0))
 
 
 def _output(s: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """Joint graphical lasso: sparse precision matrices of several classes that share their structure."""
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -165,7 +165,7 @@ def _penalty(who: str, name: str, value: float | Tensor, off: Tensor) -> Tensor:
 
 
 def _norm(tensor: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(tensor, dim=(1, 2, 3), keepdim=True)
+    return cast(Tensor, torch.linalg.vector_norm(tensor, dim=(1, 2, 3), keepdim=True))
 
 
 def _iterate(state: _State, penalty: str, iteration: int) -> _State:
@@ -215,7 +215,8 @@ def _fuse(values: Tensor, similarity: Tensor) -> Tensor:
 def _penalty_value(precision: Tensor, state: _State, penalty: str) -> Tensor:
     value = (state.sparsity * precision.abs()).sum((1, 2, 3))
     if penalty == "group":
-        return value + (state.similarity[:, 0] * torch.linalg.vector_norm(precision, dim=1)).sum((1, 2))
+        norms: Tensor = torch.linalg.vector_norm(precision, dim=1)
+        return value + (state.similarity[:, 0] * norms).sum((1, 2))
     difference = (precision.unsqueeze(1) - precision.unsqueeze(2)).abs().sum((1, 2))
     return value + 0.5 * (state.similarity[:, 0] * difference).sum((1, 2))
 

@@ -1,6 +1,6 @@
 """Latent-variable graphical lasso: a sparse precision matrix minus a low-rank part due to unobserved variables."""
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -147,7 +147,8 @@ def _begin(
 
 
 def _norm(*matrices: Tensor) -> Tensor:
-    return torch.stack([torch.linalg.vector_norm(m, dim=(-2, -1), keepdim=True) for m in matrices]).norm(dim=0)
+    norms = torch.stack([torch.linalg.vector_norm(m, dim=(-2, -1), keepdim=True) for m in matrices])
+    return cast(Tensor, norms.norm(dim=0))
 
 
 def _iterate(state: _State, iteration: int) -> _State:
@@ -182,7 +183,7 @@ def _shrink(matrix: Tensor, threshold: Tensor) -> Tensor:
     """Proximal point of the trace over positive semi-definite matrices."""
     values, vectors = torch.linalg.eigh(matrix)
     low_rank = (vectors * torch.relu(values - threshold.squeeze(-1)).unsqueeze(-2)) @ vectors.mT
-    return 0.5 * (low_rank + low_rank.mT)
+    return cast(Tensor, 0.5 * (low_rank + low_rank.mT))
 
 
 def _dual(state: _State) -> Tensor:

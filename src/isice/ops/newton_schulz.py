@@ -9,7 +9,7 @@ A polynomial of a symmetric matrix has a self-adjoint derivative. The backward p
 derivative in the direction of the symmetric cotangent. It needs the input and the output, and no saved iterate.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -179,7 +179,7 @@ def _newton_schulz(cov: Tensor, n_iter: int, kind: Kind, vectorized: bool, backe
     trivial = "its single step has no matrix product" if kind == "inverse_sqrt" and n_iter == 1 else ""
     if use_kernels(who, backend, cov, n_iter, trivial):
         out = FusedNewtonSchulz.apply(matrices, n_iter, kind, vectorized)
-        return out.reshape(*cov.shape[:-2], *out.shape[1:])
+        return cast(Tensor, out.reshape(*cov.shape[:-2], *out.shape[1:]))
     out = _NewtonSchulz.apply(matrices, n_iter, kind).reshape(cov.shape)
     return vectorize(out) if vectorized else out
 

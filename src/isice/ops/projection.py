@@ -1,5 +1,7 @@
 """⑤ Structured projections of bilinear features XXᵀ: rank-one, low-rank, Kronecker and two-sided."""
 
+from typing import cast
+
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -62,7 +64,7 @@ def low_rank_scores(x: Tensor, factors: Tensor) -> Tensor:
         )
     energy = matmul_no_autocast(factors.to(x.dtype).flatten(0, 1), x).square().sum(dim=-1)
     positive, negative = energy.unflatten(-1, (factors.shape[0], 2, -1)).sum(dim=-1).unbind(-1)
-    return positive - negative
+    return cast(Tensor, positive - negative)
 
 
 @full_precision

@@ -4,7 +4,7 @@ With Σ' = D·Σ/tr Σ of mean eigenvalue one, I − r(Σ' + rI)⁻¹ maps an ei
 little variance and saturates at the leading ones. log(1 + x/r) saturates more slowly.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -25,13 +25,14 @@ def ridge_inverse_reference(cov: Tensor, ridge: float | Tensor) -> Tensor:
     weight = ridge[..., None, None] if isinstance(ridge, Tensor) else ridge
     D = cov.shape[-1]
     total = cov.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
-    return torch.linalg.inv(D * cov / total + weight * torch.eye(D, dtype=cov.dtype, device=cov.device))
+    shifted = D * cov / total + weight * torch.eye(D, dtype=cov.dtype, device=cov.device)
+    return cast(Tensor, torch.linalg.inv(shifted))
 
 
 def _spd_inverse(matrix: Tensor) -> Tensor:
     if matrix.device.type == "cpu" and not torch.compiler.is_compiling():
         return torch.cholesky_inverse(torch.linalg.cholesky(matrix))
-    return torch.linalg.inv(matrix)
+    return cast(Tensor, torch.linalg.inv(matrix))
 
 
 class _SPDInverse(torch.autograd.Function):
@@ -47,7 +48,7 @@ class _SPDInverse(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (out,) = ctx.saved_tensors
         with torch.autocast(out.device.type, enabled=False):
-            return -(out @ symmetric(grads[0]) @ out)
+            return cast(Tensor, -(out @ symmetric(grads[0]) @ out))
 
 
 def _checked_ridge(who: str, ridge: float | Tensor, cov: Tensor) -> float | Tensor:
@@ -85,7 +86,7 @@ def ridge_inverse(cov: Tensor, ridge: float | Tensor) -> Tensor:
     check_symmetric("ridge_inverse", cov)
     weight = _checked_ridge("ridge_inverse", ridge, cov)
     flat = cov.reshape(-1, *cov.shape[-2:])
-    return _SPDInverse.apply(add_diagonal(_unit_mean(flat), weight)).reshape(cov.shape)
+    return cast(Tensor, _SPDInverse.apply(add_diagonal(_unit_mean(flat), weight))).reshape(cov.shape)
 
 
 @full_precision
@@ -115,7 +116,7 @@ def saturate_reference(cov: Tensor, ridge: float, kind: SaturatingMap = "ratio",
     if power != 1.0:
         values = values * (D / values.sum(-1, keepdim=True))
     mapped = values / (values + ridge) if kind == "ratio" else torch.log1p(values / ridge)
-    return (vectors * mapped.unsqueeze(-2)) @ vectors.mT
+    return cast(Tensor, (vectors * mapped.unsqueeze(-2)) @ vectors.mT)
 
 
 @full_precision

@@ -5,7 +5,7 @@ Positions are processed in chunks and recomputed in the backward pass, so only t
 """
 
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -79,7 +79,7 @@ def count_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
 
 
 def _chunks(x: Tensor, n_out: int) -> tuple[Tensor, ...]:
-    return x.split(max(1, _CHUNK_ELEMENTS // n_out), dim=-1)
+    return torch.split(x, max(1, _CHUNK_ELEMENTS // n_out), dim=-1)
 
 
 def _spectra(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> list[Tensor]:
@@ -115,7 +115,7 @@ class _TensorSketches(torch.autograd.Function):
         for step in _chunks(x, n_out):
             products = _running_products(_spectra(step, index, sign, n_out))[1:]
             total = total + torch.stack([product.sum(dim=-2) for product in products], dim=-2)
-        return torch.fft.irfft(total, n=n_out)
+        return cast(Tensor, torch.fft.irfft(total, n=n_out))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
@@ -158,7 +158,7 @@ def tensor_sketches(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tenso
         raise ValueError(f"tensor_sketches: expected at least 2 hashes, got {index.shape[0]}; use count_sketch().")
     if x.shape[0] == 0:  # MKL in some torch releases rejects an empty transform
         return x.new_zeros((0, index.shape[0] - 1, n_out)) + x.sum()
-    return _TensorSketches.apply(x, index, sign, n_out)
+    return cast(Tensor, _TensorSketches.apply(x, index, sign, n_out))
 
 
 def tensor_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
@@ -176,7 +176,8 @@ def tensor_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
 
 def random_maclaurin_reference(x: Tensor, weights: Tensor) -> Tensor:
     """Project all positions at once, differentiated by autograd; the test oracle of :func:`random_maclaurin`."""
-    return reduce(torch.mul, [weight @ x for weight in weights]).sum(dim=-1)
+    products: Tensor = reduce(torch.mul, [weight @ x for weight in weights])
+    return products.sum(dim=-1)
 
 
 class _RandomMaclaurin(torch.autograd.Function):
@@ -188,7 +189,7 @@ class _RandomMaclaurin(torch.autograd.Function):
         total: Any = 0
         for step in _chunks(x, weights.shape[1]):
             total = total + random_maclaurin_reference(step, weights)
-        return total
+        return cast(Tensor, total)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -218,7 +219,7 @@ def random_maclaurin(x: Tensor, weights: Tensor) -> Tensor:
         torch.Size([2, 31])
     """
     _check_projections("random_maclaurin", "weights (p, n_out, C)", x, weights)
-    return _RandomMaclaurin.apply(x, weights.to(x.dtype))
+    return cast(Tensor, _RandomMaclaurin.apply(x, weights.to(x.dtype)))
 
 
 @full_precision

@@ -27,13 +27,13 @@ def _floored_eigh(cov: Tensor) -> tuple[Tensor, Tensor]:
 def matrix_power_reference(cov: Tensor, p: float) -> Tensor:
     """Compute Σ^p by eigh and autograd, for distinct eigenvalues; the test oracle of :func:`matrix_power`."""
     values, vectors = torch.linalg.eigh(cov)
-    return (vectors * values.unsqueeze(-2) ** p) @ vectors.mT
+    return cast(Tensor, (vectors * values.unsqueeze(-2) ** p) @ vectors.mT)
 
 
 def matrix_log_reference(cov: Tensor) -> Tensor:
     """Compute log Σ by eigh and autograd, for distinct eigenvalues; the test oracle of :func:`matrix_log`."""
     values, vectors = torch.linalg.eigh(cov)
-    return (vectors * values.log().unsqueeze(-2)) @ vectors.mT
+    return cast(Tensor, (vectors * values.log().unsqueeze(-2)) @ vectors.mT)
 
 
 def _log_ratio(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -47,4 +47,4 @@ def unvectorize(vector: Tensor) -> Tensor:
     position = vector.new_zeros((size, size), dtype=torch.long)
     position[rows, columns] = torch.arange(length, device=vector.device)
     position[columns, rows] = position[rows, columns]
-    return vector.index_select(-1, position.flatten()).unflatten(-1, (size, size))
+    return vector.index_select(-1, position.flatten()).reshape(*vector.shape[:-1], size, size)

@@ -10,7 +10,7 @@ N_CHUNKS = 8
 
 def chunks(batch: Tensor) -> tuple[Tensor, ...]:
     """Split a batch so that its float64 copies and factors do not dominate the memory."""
-    return batch.split(max(8, -(-len(batch) // N_CHUNKS)))
+    return torch.split(batch, max(8, -(-len(batch) // N_CHUNKS)))
 
 
 def cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -21,7 +21,8 @@ def cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """
     size = matrix.shape[-1]
     if matrix.is_cuda or size % 128 != 0:
-        return torch.linalg.cholesky_ex(matrix)
+        factor, info = torch.linalg.cholesky_ex(matrix)
+        return factor, info
     padded = matrix.new_empty(len(matrix), size + 1, size + 1)
     padded[:, :size, :size] = matrix
     padded[:, size].zero_()

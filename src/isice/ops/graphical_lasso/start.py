@@ -1,7 +1,7 @@
 """Starting points of the graphical lasso's ADMM: a given precision matrix, or a guess that costs one inverse."""
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ class Start(NamedTuple):
 
 def frobenius_norm(matrix: Tensor) -> Tensor:
     """Return Frobenius norms (B, 1, 1)."""
-    return torch.linalg.vector_norm(matrix, dim=(-2, -1), keepdim=True)
+    return cast(Tensor, torch.linalg.vector_norm(matrix, dim=(-2, -1), keepdim=True))
 
 
 def cold_start(cov: Tensor, penalty: Tensor, *, inverse: Literal["cholesky", "products"]) -> Start:

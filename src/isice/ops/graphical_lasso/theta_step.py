@@ -6,6 +6,7 @@ The methods from scratch return Θ/2, symmetric up to rounding; adding its trans
 
 import functools
 import math
+from typing import cast
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ def half_theta_by_eigh(b: Tensor, rho: Tensor) -> Tensor:
     four_rho = 4 * rho.squeeze(-1)
     larger = torch.addcmul(four_rho, values, values).sqrt_().add_(values.abs())
     half = torch.where(values < 0, larger / four_rho, larger.reciprocal())
-    return (vectors * half.unsqueeze(-2)) @ vectors.mT
+    return cast(Tensor, (vectors * half.unsqueeze(-2)) @ vectors.mT)
 
 
 def half_theta_by_newton_schulz(b: Tensor, rho: Tensor) -> Tensor:
@@ -164,7 +165,8 @@ def _largest_eigenvalue(matrix: Tensor) -> Tensor:
     images = random_probes(matrix.shape[-1]).to(matrix).expand(len(matrix), -1, -1)
     for _ in range(6):
         images = torch.bmm(images, matrix)
-    return PROBE_MARGIN * torch.linalg.vector_norm(images, dim=(-2, -1), keepdim=True).pow_(1 / 6)
+    norm: Tensor = torch.linalg.vector_norm(images, dim=(-2, -1), keepdim=True)
+    return PROBE_MARGIN * norm.pow_(1 / 6)
 
 
 @functools.cache
