@@ -1,6 +1,7 @@
 """All operations in one namespace: ``import isice.functional as F``.
 
-They are batched, run on CPU and CUDA in float32 and float64, and are differentiable unless documented otherwise.
+They are batched, run on CPU and CUDA in float32 and float64, and are differentiable unless
+documented otherwise.
 """
 
 import warnings

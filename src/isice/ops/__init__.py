@@ -1,1 +1,1 @@
-"""Operations on tensors. One module per operation: a reference, an autograd Function if needed, a public function."""
+"""Operations on tensors, one module each: reference, autograd Function, public function."""

@@ -28,7 +28,7 @@ def inner(a: Tensor, b: Tensor) -> Tensor:
 
 
 def add_diagonal_(matrix: Tensor, value: Tensor | float) -> Tensor:
-    """Return ``matrix + value·I`` for a number or values (..., 1, 1); overwrites ``matrix`` except in an export."""
+    """Return ``matrix + value·I`` like :func:`add_diagonal`, in place unless exporting."""
     if torch.compiler.is_exporting():
         # Neither exported graphs nor ONNX have an in-place diagonal. The values are the same.
         return matrix + value * torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
@@ -46,8 +46,8 @@ def add_diagonal(matrix: Tensor, value: Tensor | float) -> Tensor:
 def plus_transpose(matrix: Tensor) -> Tensor:
     """Return A + Aᵀ for matrices (B, D, D).
 
-    Transposing D×D matrices is a shuffle of D² channels in D groups. On a CPU PyTorch vectorises the shuffle, but reads
-    a transposed view entry by entry, several times slower.
+    Transposing D×D matrices is a shuffle of D² channels in D groups. On a CPU PyTorch vectorises
+    the shuffle, but reads a transposed view entry by entry, several times slower.
     """
     if matrix.device.type != "cpu" or torch.compiler.is_compiling() or not matrix.numel():
         return matrix + matrix.mT
@@ -62,14 +62,14 @@ def symmetric(matrix: Tensor) -> Tensor:
 
 
 def trace_scale(matrix: Tensor, shift: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Return the trace (..., 1, 1) of A + ``shift``·I, one where there is no variance, and whether there is any."""
+    """Return tr(A + ``shift``·I), one where there is no variance, and whether there is any."""
     total = trace(matrix) + shift * matrix.shape[-1]
     has_variance = total > NO_VARIANCE
     return torch.where(has_variance, total, 1.0), has_variance
 
 
 def normalize_trace(matrix: Tensor, shift: float = 0.0) -> TraceNormalized:
-    """Divide A + ``shift``·I by its trace; a matrix without variance (trace ≤ 1e-14) becomes I/D instead of NaN."""
+    """Divide A + ``shift``·I by its trace; a trace of at most 1e-14 gives I/D instead of NaN."""
     scale, has_variance = trace_scale(matrix, shift)
     inverse = scale.reciprocal()
     on_diagonal = torch.where(has_variance, shift * inverse, shift + 1 / matrix.shape[-1])
@@ -77,6 +77,6 @@ def normalize_trace(matrix: Tensor, shift: float = 0.0) -> TraceNormalized:
 
 
 def normalize_trace_vjp(normalized: TraceNormalized, grad: Tensor) -> Tensor:
-    """Return the cotangent of the input of :func:`normalize_trace` for the cotangent ``grad`` of its matrix."""
+    """Return the cotangent of the input of :func:`normalize_trace` for that of its matrix."""
     along_trace = inner(grad, normalized.matrix) * normalized.has_variance / normalized.scale
     return add_diagonal_(grad / normalized.scale, -along_trace)

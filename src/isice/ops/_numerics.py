@@ -1,4 +1,4 @@
-"""Floating-point policy: operations compute in float32 or float64, whatever autocast and TF32 settings are active."""
+"""Floating-point policy: operations compute in float32 or float64 regardless of autocast."""
 
 import functools
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Operation = TypeVar("Operation", bound=Callable[..., Tensor])
 
 
 def full_precision(function: Operation) -> Operation:
-    """Decorate an operation: disable autocast, convert 16-bit input to float32, check that it gets a tensor first."""
+    """Decorator: check the first tensor, disable autocast and convert 16-bit input to float32."""
 
     @functools.wraps(function)
     def wrapper(tensor: Tensor, *args: object, **kwargs: object) -> Tensor:
@@ -26,7 +26,7 @@ def full_precision(function: Operation) -> Operation:
 
 @torch.library.custom_op("isice::exact_product", mutates_args=())
 def _float32_matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply under matmul precision "highest"; an operator, because torch.compile cannot trace the switch."""
+    """Multiply under "highest"; an operator, because torch.compile cannot trace the switch."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -46,10 +46,10 @@ def _rounds_to_tf32() -> bool:
 
 
 def matmul_no_tf32(a: Tensor, b: Tensor) -> Tensor:
-    """Return ``a @ b`` in float32 accuracy even under matmul precision "high", where PyTorch rounds to TF32 on a GPU.
+    """Return ``a @ b`` without the rounding to TF32 that matmul precision "high" allows on a GPU.
 
-    An iteration that amplifies small eigenvalues also amplifies that rounding error. Matmul precision "medium" accepts
-    it. Autocast still applies; compare :func:`matmul_no_autocast`.
+    An iteration that amplifies small eigenvalues also amplifies that rounding error. Matmul
+    precision "medium" accepts it. Autocast still applies; compare :func:`matmul_no_autocast`.
     """
     # The operator has no derivative, so create_graph=True uses PyTorch's own product.
     applies = torch.compiler.is_compiling() or not torch.is_grad_enabled()
@@ -87,8 +87,8 @@ def _right_gradient(grad: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def matmul_no_autocast(a: Tensor, b: Tensor) -> Tensor:
     """Multiply (B, I, J) or (I, J) with (B, J, K) or (J, K), forward and backward without autocast.
 
-    The gradients stay in float32 or float64 even if ``backward()`` itself is called under autocast. TF32 settings still
-    apply; compare :func:`matmul_no_tf32`.
+    The gradients stay in float32 or float64 even if ``backward()`` itself is called under autocast.
+    TF32 settings still apply; compare :func:`matmul_no_tf32`.
 
     Example:
         >>> matmul_no_autocast(torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0]]))

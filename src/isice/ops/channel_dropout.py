@@ -13,7 +13,7 @@ from .signed_sqrt import l2_normalize
 
 @full_precision
 def channel_attention(x: Tensor, kernel: Tensor) -> Tensor:
-    """Compute attention over channels: softmax of the channel means after a 1-D convolution along the channels.
+    """Compute channel attention: softmax of the channel means after a 1-D convolution over them.
 
     Args:
         x: Feature maps (B, C, H, W).
@@ -55,9 +55,10 @@ def adaptive_drop_rate(cov: Tensor, attention: Tensor) -> Tensor:
 
 
 def hashed_uniform(key: Tensor, frequencies: Tensor, offset: Tensor) -> Tensor:
-    """Return pseudo-random numbers frac(fᵀkey + offset) in [0, 1), a deterministic function of ``key``.
+    """Return pseudo-random numbers frac(fᵀkey + offset) in [0, 1), determined by ``key``.
 
-    With frequencies of about 1e6, the smallest change of a key of order one gives unrelated numbers.
+    With frequencies of about 1e6, the smallest change of a key of order one gives unrelated
+    numbers.
 
     Args:
         key: The key (K,).
@@ -81,7 +82,9 @@ def hashed_uniform(key: Tensor, frequencies: Tensor, offset: Tensor) -> Tensor:
 
 @full_precision
 def drop_channels(cov: Tensor, rate: Tensor, noise: Tensor) -> Tensor:
-    """Return the covariance after channel dropout: channels with ``noise < rate`` are zeroed, others × 1/(1 − rate).
+    """Return the covariance after channel dropout.
+
+    Channels with ``noise < rate`` become zero, the others are multiplied by 1/(1 − rate).
 
     Args:
         cov: Covariance matrices (B, C, C) before dropout.

@@ -43,7 +43,9 @@ def soft_assignment(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Te
 
 @full_precision
 def vlad(x: Tensor, centres: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Sum the residuals to each centre, V_k = Σ_t a_k(x_t)(x_t − c_k), with a = :func:`soft_assignment`.
+    """Sum the residuals to each centre, V_k = Σ_t a_k(x_t)(x_t − c_k).
+
+    The weights a are the :func:`soft_assignment`.
 
     Two matrix products replace the (K, C, N) tensor of residuals.
 
@@ -67,10 +69,10 @@ def vlad(x: Tensor, centres: Tensor, weight: Tensor, bias: Tensor | None = None)
 
 @full_precision
 def fisher_vector(x: Tensor, means: Tensor, log_scales: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute Fisher vectors: gradient statistics of a diagonal Gaussian mixture, without the prior factors.
+    """Compute Fisher vectors of a diagonal Gaussian mixture, without the prior factors.
 
-    With u = (x_t − μ_k)/σ_k and γ = :func:`soft_assignment`, the first order is (1/N) Σ_t γ_k u and the second
-    (1/N) Σ_t γ_k (u² − 1)/√2.
+    With u = (x_t − μ_k)/σ_k and γ = :func:`soft_assignment`, the first order is (1/N) Σ_t γ_k u and
+    the second (1/N) Σ_t γ_k (u² − 1)/√2.
 
     Args:
         x: Descriptors (B, C, N).
@@ -88,7 +90,8 @@ def fisher_vector(x: Tensor, means: Tensor, log_scales: Tensor, weight: Tensor, 
     """
     _check_codebook("fisher_vector", x, weight, means, log_scales)
     share = soft_assignment(x, weight, bias) / x.shape[-1]
-    # Σγ(x−μ)² is expanded around the mean of all components, so that a common offset does not cancel digits.
+    # Σγ(x−μ)² is expanded around the mean of all components, so that a common offset does not
+    # cancel digits.
     origin = means.mean(dim=0)
     x, means = x - origin[:, None], means - origin
     mass = share.sum(dim=-1, keepdim=True)
@@ -100,7 +103,7 @@ def fisher_vector(x: Tensor, means: Tensor, log_scales: Tensor, weight: Tensor, 
 
 
 def assignment_sharpness(x: Tensor, directions: Tensor) -> float:
-    """Return NetVLAD's α = −log(0.01) / mean(s₁ − s₂), where s₁ and s₂ are the two best scores of a descriptor.
+    """Return NetVLAD's α = −log(0.01) / mean(s₁ − s₂) of the two best scores of each descriptor.
 
     With this α the best word outweighs the second about 100 to 1.
 
@@ -126,7 +129,7 @@ def assignment_sharpness(x: Tensor, directions: Tensor) -> float:
 
 
 def kmeans(points: Tensor, n_clusters: int, *, n_iter: int = 20, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Cluster points by Lloyd's k-means, initialised with random points; an empty cluster keeps its centre.
+    """Cluster points by Lloyd's k-means from random points; an empty cluster keeps its centre.
 
     Args:
         points: Points (M, C) with M ≥ ``n_clusters``.

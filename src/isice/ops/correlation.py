@@ -9,13 +9,13 @@ from ._numerics import full_precision
 
 
 def correlation_reference(cov: Tensor) -> Tensor:
-    """Compute Σ_ij/√(Σ_ii Σ_jj) directly, for positive diagonals; the test oracle of :func:`correlation`."""
+    """Compute Σ_ij/√(Σ_ii Σ_jj) for positive diagonals; the oracle of :func:`correlation`."""
     deviation = cov.diagonal(dim1=-2, dim2=-1).sqrt()
     return cov / (deviation.unsqueeze(-1) * deviation.unsqueeze(-2))
 
 
 def _unit_diagonal(matrix: Tensor, sign: float) -> Tensor:
-    """Return sign·M_ij/√(M_ii M_jj) with a unit diagonal; rows with a non-positive diagonal become rows of I."""
+    """Return sign·M_ij/√(M_ii M_jj) with a unit diagonal; rows with M_ii ≤ 0 become rows of I."""
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)
     floor = NO_VARIANCE * diagonal.amax(-1, keepdim=True).clamp_min(NO_VARIANCE)
     positive = diagonal > floor
@@ -27,7 +27,7 @@ def _unit_diagonal(matrix: Tensor, sign: float) -> Tensor:
 
 @full_precision
 def correlation(cov: Tensor) -> Tensor:
-    """Compute correlation matrices (..., D, D); a variable without variance has correlation zero with all others.
+    """Compute correlation matrices (..., D, D); variables without variance get zero correlations.
 
     Example:
         >>> correlation(torch.tensor([[4.0, 1.0], [1.0, 1.0]]))
@@ -40,9 +40,9 @@ def correlation(cov: Tensor) -> Tensor:
 
 @full_precision
 def partial_correlation(precision: Tensor) -> Tensor:
-    """Compute partial correlations −Ω_ij/√(Ω_ii Ω_jj) of precision matrices (..., D, D) (paper, Sec. 3).
+    """Compute partial correlations −Ω_ij/√(Ω_ii Ω_jj) of precision matrices (..., D, D).
 
-    The diagonal is set to one.
+    The diagonal is set to one (paper, Sec. 3).
 
     Example:
         >>> partial_correlation(torch.tensor([[4.0, -1.0], [-1.0, 1.0]]))

@@ -12,7 +12,7 @@ from ._numerics import full_precision, matmul_no_tf32
 
 
 def flat_features(who: str, x: Tensor) -> Tensor:
-    """Reshape feature maps (..., C, H, W) to (..., C, N); feature sets (B, C, N) and (C, N) stay as they are."""
+    """Reshape feature maps (..., C, H, W) to (..., C, N); (B, C, N) and (C, N) stay as they are."""
     sizes = x.shape[-3:] if x.ndim > 3 else x.shape[-2:]
     if x.ndim < 2 or 0 in sizes:
         raise ValueError(
@@ -57,7 +57,7 @@ def _by_products(x: Tensor) -> Tensor:
 
 
 def _kernels_apply(x: Tensor) -> bool:
-    """Return whether the kernels compute the covariance of (..., C, N); they read 16-bit features without a copy."""
+    """Return whether the kernels accept features (..., C, N), which may have 16 bits."""
     if x.device.type != "cuda" or not (x.dtype == torch.float32 or is_half(x.dtype)):
         return False
     return 8 <= x.shape[-2] <= _dispatch.MAX_SIZE and not _dispatch.kernels_missing()

@@ -48,7 +48,7 @@ def zero_fraction(matrix: Tensor, tol: float = 0.0) -> Tensor:
 
 @full_precision
 def smallest_eigenvalue(matrix: Tensor) -> Tensor:
-    """Return the smallest eigenvalue of each symmetric matrix, which is positive iff the matrix is positive definite.
+    """Return the smallest eigenvalue of each symmetric matrix (..., D, D).
 
     Example:
         >>> smallest_eigenvalue(torch.diag(torch.tensor([3.0, -1.0])))

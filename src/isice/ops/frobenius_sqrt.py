@@ -12,7 +12,7 @@ from .newton_schulz import factor_product, factor_product_derivative
 
 
 def frobenius_sqrt_reference(matrix: Tensor, n_iter: int) -> Tensor:
-    """Run the coupled iteration as published, differentiated by autograd; the test oracle. Matrices must be nonzero."""
+    """Run the coupled iteration as published, by autograd, on nonzero matrices; the oracle."""
     norm: Tensor = torch.linalg.matrix_norm(matrix, keepdim=True)
     eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     y, z = matrix / norm, eye.expand_as(matrix)
@@ -23,7 +23,7 @@ def frobenius_sqrt_reference(matrix: Tensor, n_iter: int) -> Tensor:
 
 
 class _NormalizedSqrt(torch.autograd.Function):
-    """A∏P for symmetric matrices of norm at most one: a polynomial, whose derivative is self-adjoint."""
+    """A∏P for symmetric A of norm at most one: a polynomial with a self-adjoint derivative."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, n_iter: int) -> Tensor:
@@ -42,8 +42,8 @@ class _NormalizedSqrt(torch.autograd.Function):
 def frobenius_sqrt(matrix: Tensor, n_iter: int = 5) -> Tensor:
     """Compute the square root √‖A‖_F · Y, where Y is the Newton–Schulz iterate of A/‖A‖_F.
 
-    It converges to the same root as :func:`~isice.ops.newton_schulz.newton_schulz_sqrt`, and faster: ‖A‖_F ≤ tr A, so
-    the normalised eigenvalues are larger.
+    It converges to the same root as :func:`~isice.ops.newton_schulz.newton_schulz_sqrt`, and
+    faster: ‖A‖_F ≤ tr A, so the normalised eigenvalues are larger.
 
     Args:
         matrix: Symmetric positive semi-definite matrices (..., D, D). Zero matrices give zero.

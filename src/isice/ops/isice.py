@@ -33,7 +33,8 @@ from .vectorize import unvectorize, vectorize
 
 Normalize = Literal["sqrt_trace", "trace", "none"]
 FirstGradient = Literal["inverse", "printed"]
-# 256 KiB of float32 per intermediate. A step uses about eight of them, which fit in a core's L2 cache.
+# 256 KiB of float32 per intermediate. A step uses about eight of them, which fit in a core's L2
+# cache.
 _CACHED_FLOATS = 2**16
 OUTPUT_POWER = {"sqrt_trace": 0.5, "trace": 1.0, "none": 0.0}
 PRESETS: dict[str, dict[str, Any]] = {
@@ -80,7 +81,7 @@ def isice_reference(
     first_gradient: FirstGradient = "inverse",
     alpha: float = 1e-9,
 ) -> Tensor:
-    """Run all N steps of Alg. 2 as printed, differentiated by autograd; the test oracle of :func:`isice`."""
+    """Run all N steps of Alg. 2 as printed, by autograd; the oracle of :func:`isice`."""
     lam, eta = (v[..., None, None] if isinstance(v, Tensor) else v for v in (sparsity, step_size))
     eye = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
     sigma = cov / cov.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
@@ -112,7 +113,7 @@ def _sparse_step(s: Tensor, nabla: Tensor, sigma: Tensor, rate: Tensor, lam: Ten
 def _sparse_step_vjp(
     s: Tensor, nabla: Tensor, sigma: Tensor, rate: Tensor, lam: Tensor, grad: Tensor, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the cotangents of S, G, ηβ and λ for that of the next S; zeros for ηβ and λ unless ``learned``."""
+    """Return the cotangents of S, G, ηβ and λ; zeros for ηβ and λ unless ``learned``."""
     gradient = nabla - sigma
     plus, minus = update(s, gradient, rate, lam)
     d_plus, d_minus = _where_positive(grad, plus), _where_positive(grad, minus)
@@ -125,10 +126,11 @@ def _sparse_step_vjp(
 
 
 def _where_positive(value: Tensor, condition: Tensor) -> Tensor:
-    """Return ``value`` where ``condition`` > 0, else 0, by ReLU's backward kernel, on a CPU faster than a mask.
+    """Return ``value`` where ``condition`` > 0, else 0.
 
-    torch.compile would save a mask in the forward pass, which on a CPU takes longer than a product. It gets an
-    arithmetic form instead, equal for finite values.
+    ReLU's backward kernel is faster on a CPU than a mask. torch.compile would save a mask in the
+    forward pass, which on a CPU takes longer than a product. It gets an arithmetic form instead,
+    equal for finite values.
     """
     if value.device.type == "cpu" and torch.compiler.is_compiling():
         return value * condition.relu().sign()
@@ -142,7 +144,7 @@ def _output(s: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _parts(cov: Tensor) -> list[slice]:
-    """Split the batch so that the intermediates of a part stay in a CPU's cache; one part on other devices."""
+    """Split the batch so that a part's intermediates fit in a CPU's cache; else one part."""
     if cov.device.type != "cpu" or torch.compiler.is_compiling():
         return [slice(None)]
     length = max(1, _CACHED_FLOATS * torch.get_num_threads() // cov.shape[-1] ** 2)
@@ -169,14 +171,14 @@ def _isice_part(
 def _isice_value(
     cov: Tensor, sparsity: Tensor, step_size: Tensor, options: ISICEOptions, kept: list[Tensor] | None = None
 ) -> Tensor:
-    """Compute the output for (B, D, D); append S₀ and the ∇₁ of each step to ``kept``, part by part of the batch."""
+    """Compute the output for (B, D, D); append S₀ and every ∇₁ of each part to ``kept``."""
     # Discard intermediates unless the backward pass needs them.
     keep: MutableSequence[Tensor] = deque(maxlen=0) if kept is None else kept
     return _join([_isice_part(cov[p], sparsity[p], step_size[p], options, keep) for p in _parts(cov)])
 
 
 class _ISICE(torch.autograd.Function):
-    """Alg. 2 on (B, D, D); saves Σ, S₀ and every ∇₁, recomputes the rest. A second derivative raises an error."""
+    """Alg. 2 on (B, D, D); saves Σ, S₀ and every ∇₁. A second derivative raises an error."""
 
     @staticmethod
     def forward(ctx: Any, cov: Tensor, sparsity: Tensor, step_size: Tensor, options: ISICEOptions) -> Tensor:
@@ -210,7 +212,7 @@ def _inverse_vjp(s: Tensor, out: Tensor, grad: Tensor, options: ISICEOptions) ->
 def _isice_vjp(
     cov: Tensor, lam: Tensor, eta: Tensor, kept: list[Tensor], grad: Tensor, options: ISICEOptions, learned: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the cotangents of Σ, λ and η from the saved S₀ and ∇₁; λ and η get zeros unless ``learned``."""
+    """Return the cotangents of Σ, λ and η from S₀ and ∇₁; zeros for λ and η unless ``learned``."""
     first, *inverses = kept
     normalized = normalize_trace(cov)
     sigma, betas, power = normalized.matrix, decay(options.n_iter), OUTPUT_POWER[options.normalize]
@@ -265,27 +267,33 @@ def isice(
 ) -> Tensor:
     """Iterative sparse inverse covariance estimation (paper, Alg. 2).
 
-    At the defaults the output is close to a rescaled regularised inverse and hardly sparse (docs/deviations.md). Use
-    :func:`graphical_lasso` for the exact sparse solution.
+    At the defaults the output is close to a rescaled regularised inverse and hardly sparse
+    (docs/deviations.md). Use :func:`graphical_lasso` for the exact sparse solution.
 
     Args:
         cov: Covariance matrices (..., D, D). A zero matrix is treated as I.
-        sparsity: λ ≥ 0 for a covariance of trace one: a number, or a tensor with one value per matrix, which gets
-            gradients.
+        sparsity: λ ≥ 0 for a covariance of trace one: a number, or a tensor with one value per
+            matrix, which gets gradients.
         step_size: η ≥ 0, likewise.
         n_iter: Gradient steps N. Zero gives the regularised inverse of Σ'.
         n_inverse_iter: Newton–Schulz steps N_s of each inverse.
-        normalize: Divide the result by √trace (published code), by the trace (paper), or not at all.
-        first_gradient: ∇₁ of the first step: ``"inverse"`` of S₀, or S₀ itself as ``"printed"`` in Alg. 2, a typo.
+        normalize: Divide the result by √trace (published code), by the trace (paper), or not at
+            all.
+        first_gradient: ∇₁ of the first step: ``"inverse"`` of S₀, or S₀ itself as ``"printed"`` in
+            Alg. 2, a typo.
         alpha: α ≥ 0, added to the diagonal before every inverse.
-        ridge: Weight of the identity in Σ + ridge·μI, of which Alg. 2 is taken; μ is the mean eigenvalue of Σ. Positive
-            values are a variant that is not published: with them the inverses converge.
-        preset: Sets normalize, first_gradient and n_inverse_iter as in the ``"paper"`` or the ``"official"`` code.
-        vectorized: Return upper triangles (..., D(D+1)/2) like :func:`vectorize`; on a GPU this saves memory passes.
+        ridge: Weight of the identity in Σ + ridge·μI, of which Alg. 2 is taken; μ is the mean
+            eigenvalue of Σ. Positive values are a variant that is not published: with them the
+            inverses converge.
+        preset: Sets normalize, first_gradient and n_inverse_iter as in the ``"paper"`` or the
+            ``"official"`` code.
+        vectorized: Return upper triangles (..., D(D+1)/2) like :func:`vectorize`; on a GPU this
+            saves memory passes.
         backend: ``"torch"``, ``"triton"``, or ``"auto"`` for the GPU kernels where they apply.
 
     Returns:
-        Symmetric matrices (..., D, D), or their upper triangles. With large step sizes they may be indefinite.
+        Symmetric matrices (..., D, D), or their upper triangles. With large step sizes they may be
+        indefinite.
 
     Example:
         >>> isice(torch.eye(3), n_iter=2).shape

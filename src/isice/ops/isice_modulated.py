@@ -1,4 +1,4 @@
-"""⑤ iSICE with step size and sparsity predicted from ∇₁ in every step (paper, appendix: iSICE+MLP*)."""
+"""⑤ iSICE with step size and sparsity predicted from ∇₁ in every step (paper: iSICE+MLP*)."""
 
 from collections.abc import Callable
 
@@ -24,9 +24,10 @@ def isice_modulated(
     normalize: Normalize = "sqrt_trace",
     alpha: float = 1e-9,
 ) -> Tensor:
-    """Compute :func:`isice` with η and λ of each step multiplied by factors that ``modulate`` derives from ∇₁.
+    """Compute :func:`isice` with η and λ multiplied in each step by functions of ∇₁.
 
-    ``modulate`` may be any function, so autograd differentiates the steps; only the inverses have an analytic backward.
+    ``modulate`` may be any function, so autograd differentiates the steps; only the inverses have
+    an analytic backward.
 
     Args:
         cov: Covariance matrices (B, D, D).

@@ -23,7 +23,8 @@ def squared_distances(x: Tensor) -> Tensor:
                 [2., 0.]])
     """
     x = flat_features("squared_distances", x)
-    # Distances do not depend on the mean channel; removing it avoids cancellation in ‖f‖² − 2f·g + ‖g‖².
+    # Distances do not depend on the mean channel; removing it avoids cancellation in ‖f‖² − 2f·g +
+    # ‖g‖².
     x = x - x.mean(dim=-2, keepdim=True)
     gram = matmul_no_autocast(x, x.mT) / x.shape[-1]
     norms = gram.diagonal(dim1=-2, dim2=-1)
@@ -33,7 +34,7 @@ def squared_distances(x: Tensor) -> Tensor:
 
 @full_precision
 def gaussian_kernel_matrix(x: Tensor, theta: Tensor | float) -> Tensor:
-    """Compute the kernel matrix K_ij = exp(−θ‖f_i − f_j‖²/N), where f_i is channel i at all N positions.
+    """Compute K_ij = exp(−θ‖f_i − f_j‖²/N), where f_i is channel i at all N positions.
 
     Args:
         x: Feature maps (B, C, H, W), or feature sets (B, C, N) or (C, N).

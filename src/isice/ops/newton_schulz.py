@@ -1,12 +1,14 @@
 """⑤ Σ^½, Σ^-½ and Σ⁻¹ by the Newton–Schulz iteration (paper, Alg. 1; iSQRT-COV).
 
-The textbook iteration on A = Σ/tr Σ is P = ½(3I − ZY), Y ← YP, Z ← PZ from Y = A, Z = I; then Y → A^½ and Z → A^-½.
-All iterates are polynomials in A, so they commute, and T = ZY obeys T ← TP². The results are products of the factors:
-Y = A∏P, Z = ∏P and Z² = ∏P². Two steps are fused: the product of their P is a polynomial of degree four in T, computed
-by two products. This takes five products for two steps instead of the six of Alg. 1.
+The textbook iteration on A = Σ/tr Σ is P = ½(3I − ZY), Y ← YP, Z ← PZ from Y = A, Z = I; then Y →
+A^½ and Z → A^-½. All iterates are polynomials in A, so they commute, and T = ZY obeys T ← TP². The
+results are products of the factors: Y = A∏P, Z = ∏P and Z² = ∏P². Two steps are fused: the product
+of their P is a polynomial of degree four in T, computed by two products. This takes five products
+for two steps instead of the six of Alg. 1.
 
-A polynomial of a symmetric matrix has a self-adjoint derivative. The backward pass is therefore the forward-mode
-derivative in the direction of the symmetric cotangent. It needs the input and the output, and no saved iterate.
+A polynomial of a symmetric matrix has a self-adjoint derivative. The backward pass is therefore the
+forward-mode derivative in the direction of the symmetric cotangent. It needs the input and the
+output, and no saved iterate.
 """
 
 from typing import Any, Literal, NamedTuple, cast
@@ -28,7 +30,7 @@ _TRACE_FACTOR = {"sqrt": torch.sqrt, "inverse_sqrt": torch.rsqrt, "inverse": tor
 
 
 def newton_schulz_reference(cov: Tensor, n_iter: int, kind: Kind) -> Tensor:
-    """Run Alg. 1 as printed, differentiated by autograd; the test oracle. Matrices need a positive trace."""
+    """Run Alg. 1 as printed, by autograd, on matrices of positive trace; the oracle."""
     total = cov.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     eye = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
     y, z = cov / total, eye.expand_as(cov)
@@ -45,7 +47,7 @@ def _half_step(t: Tensor) -> Tensor:
 
 
 class _Diagonals(NamedTuple):
-    """Scalars added to the diagonals of P², U and Z, as tensors, because converting a number at each step is slow."""
+    """Scalars for the diagonals of P², U and Z, as tensors to convert them only once."""
 
     square: Tensor
     u: Tensor
@@ -62,7 +64,7 @@ def _full_step(t: Tensor, add: _Diagonals) -> Tensor:
 
 
 def _two_steps(t: Tensor, add: _Diagonals) -> tuple[Tensor, Tensor]:
-    """Return U = T² − 4.5T + 3.375I and the product of two factors P, Z = (U² − 8.625T + 24.609375I)/16."""
+    """Return U = T² − 4.5T + 3.375I and the two-step factor (U² − 8.625T + 24.609375I)/16."""
     u = add_diagonal_(torch.baddbmm(t, t, t, beta=-4.5), add.u)
     return u, add_diagonal_(torch.baddbmm(t, u, u, beta=-8.625 / 16, alpha=1 / 16), add.z)
 
@@ -97,14 +99,14 @@ def _times_derivative(
 def factor_product_derivative(t: Tensor, dt: Tensor, n_iter: int, kind: Kind) -> Tensor:
     """Return the derivative of :func:`factor_product` in the symmetric direction ``dt``.
 
-    Together with the iterates it takes twelve products for two steps. The derivative of a square A² is X + Xᵀ with
-    X = A dA, one product. Scalar factors are fused into the products.
+    Together with the iterates it takes twelve products for two steps. The derivative of a square A²
+    is X + Xᵀ with X = A dA, one product. Scalar factors are fused into the products.
     """
     result, d_result, add = t if kind == "sqrt" else None, dt, _diagonals(t)
     for steps_left in range(n_iter - 2, -1, -2):
         u, z = _two_steps(t, add)
         du = plus_transpose(torch.baddbmm(dt, t, dt, beta=-2.25))
-        dz = plus_transpose(torch.baddbmm(dt, u, du, beta=-8.625 / 2))  # 16 dZ; d(Z²) below has the same factor
+        dz = plus_transpose(torch.baddbmm(dt, u, du, beta=-8.625 / 2))  # 16 dZ
         square, d_square = z, dz
         if steps_left or kind == "inverse":
             square, d_square = torch.bmm(z, z), plus_transpose(torch.bmm(z, dz))
@@ -134,7 +136,7 @@ def newton_schulz_value(cov: Tensor, n_iter: int, kind: Kind, *, shift: float = 
 def newton_schulz_vjp(
     cov: Tensor, out: Tensor, grad: Tensor, n_iter: int, kind: Kind, *, shift: float = 0.0, exact: bool = True
 ) -> Tensor:
-    """Return the cotangent of ``cov`` for the symmetric cotangent ``grad`` of ``out = newton_schulz_value(cov)``."""
+    """Return the cotangent of ``cov`` for the symmetric cotangent ``grad`` of the output."""
     matrix, scale, has_variance = normalize_trace(cov, shift)
     inside = factor_product_derivative(matrix, grad * _TRACE_FACTOR[kind](scale), n_iter, kind)
     moment = torch.addcmul(inside * matrix, grad, out, value=-_TRACE_POWER[kind]).sum(dim=(-2, -1), keepdim=True)
@@ -155,7 +157,7 @@ def differentiable_vjp(cov: Tensor, grad: Tensor, n_iter: int, kind: Kind, vecto
 
 
 class _NewtonSchulz(torch.autograd.Function):
-    """The iteration on (B, D, D); saves input and output only. The backward pass is differentiable itself."""
+    """The iteration on (B, D, D); saves input and output. The backward is differentiable."""
 
     @staticmethod
     def forward(ctx: Any, cov: Tensor, n_iter: int, kind: Kind) -> Tensor:
@@ -191,9 +193,12 @@ def newton_schulz_sqrt(
     """Compute the matrix square root Σ^½ by Newton–Schulz: √(tr Σ)·Y, the iSQRT-COV representation.
 
     Args:
-        cov: Symmetric positive semi-definite matrices (..., D, D). Zero matrices give finite output.
-        n_iter: Newton–Schulz steps. Small eigenvalues need many; a step multiplies them by at most 1.5.
-        vectorized: Return upper triangles (..., D(D+1)/2) like :func:`vectorize`; on a GPU this saves memory passes.
+        cov: Symmetric positive semi-definite matrices (..., D, D). Zero matrices give finite
+            output.
+        n_iter: Newton–Schulz steps. Small eigenvalues need many; a step multiplies them by at most
+            1.5.
+        vectorized: Return upper triangles (..., D(D+1)/2) like :func:`vectorize`; on a GPU this
+            saves memory passes.
         backend: ``"torch"``, ``"triton"``, or ``"auto"`` for the GPU kernels where they apply.
 
     Example:
@@ -208,7 +213,9 @@ def newton_schulz_sqrt(
 def newton_schulz_inverse_sqrt(
     cov: Tensor, n_iter: int = 5, *, vectorized: bool = False, backend: Backend | None = None
 ) -> Tensor:
-    """Compute the inverse square root Σ^-½ by Newton–Schulz: Z/√(tr Σ). Arguments as in :func:`newton_schulz_sqrt`.
+    """Compute the inverse square root Σ^-½ by Newton–Schulz: Z/√(tr Σ).
+
+    Arguments as in :func:`newton_schulz_sqrt`.
 
     Example:
         >>> newton_schulz_inverse_sqrt(4 * torch.eye(2), n_iter=12)
@@ -224,11 +231,12 @@ def newton_schulz_inverse(
 ) -> Tensor:
     """Compute the inverse Σ⁻¹ by Newton–Schulz: ZZᵀ/tr Σ (paper, Alg. 1).
 
-    Stopping early regularises a singular Σ: the eigenvalues of the result are at most 2.25ⁿ/tr Σ. In float32, more than
-    about 20 steps on a singular matrix amplify rounding errors without bound.
+    Stopping early regularises a singular Σ: the eigenvalues of the result are at most 2.25ⁿ/tr Σ.
+    In float32, more than about 20 steps on a singular matrix amplify rounding errors without bound.
 
     Args:
-        cov: Symmetric positive semi-definite matrices (..., D, D). Zero matrices give finite output.
+        cov: Symmetric positive semi-definite matrices (..., D, D). Zero matrices give finite
+            output.
         n_iter: Newton–Schulz steps n.
         vectorized, backend: As in :func:`newton_schulz_sqrt`.
 

@@ -1,4 +1,4 @@
-"""⑤ Structured projections of bilinear features XXᵀ: rank-one, low-rank, Kronecker and two-sided."""
+"""⑤ Projections of bilinear features XXᵀ: rank-one, low-rank, Kronecker and two-sided."""
 
 from typing import cast
 
@@ -12,10 +12,11 @@ from .signed_sqrt import l2_normalize
 
 @full_precision
 def rank_one_update(x: Tensor, start: Tensor, n_iter: int = 2, strength: float = 0.5) -> Tensor:
-    """Damp the leading direction of XXᵀ: X̄ = (I − ε·vvᵀ/‖v‖²)X, with v by ``n_iter`` steps of the power method.
+    """Damp the leading direction v of XXᵀ: X̄ = (I − ε·vvᵀ/‖v‖²)X.
 
-    Only products with X and Xᵀ are needed, so the cost is linear in C·N. The power method runs on features of unit
-    Frobenius norm: v does not depend on the scale, and a zero map gives v = 0 instead of 0/0.
+    The power method estimates v. Only products with X and Xᵀ are needed, so the cost is linear in
+    C·N. The power method runs on features of unit Frobenius norm: v does not depend on the scale,
+    and a zero map gives v = 0 instead of 0/0.
 
     Args:
         x: Features X (B, C, N).
@@ -43,7 +44,7 @@ def rank_one_update(x: Tensor, start: Tensor, n_iter: int = 2, strength: float =
 
 @full_precision
 def low_rank_scores(x: Tensor, factors: Tensor) -> Tensor:
-    """Compute the scores ‖U⁺ᵀX‖² − ‖U⁻ᵀX‖² = ⟨U⁺U⁺ᵀ − U⁻U⁻ᵀ, XXᵀ⟩ of every class without forming XXᵀ.
+    """Compute scores ‖U⁺ᵀX‖² − ‖U⁻ᵀX‖² = ⟨U⁺U⁺ᵀ − U⁻U⁻ᵀ, XXᵀ⟩ per class without forming XXᵀ.
 
     Args:
         x: Features (B, C, N).
@@ -71,7 +72,8 @@ def low_rank_scores(x: Tensor, factors: Tensor) -> Tensor:
 def kronecker_projection(x: Tensor, left: Tensor, right: Tensor, blocks: int) -> Tensor:
     """Compute (A ⊗ B)·vec(XXᵀ/N) as vec((BX)(AX)ᵀ/N), without forming XXᵀ.
 
-    A = I_r ⊗ A′ and B = B′ ⊗ I_r with r = ``blocks``; vec stacks columns. Channels are zero-padded to a multiple of r.
+    A = I_r ⊗ A′ and B = B′ ⊗ I_r with r = ``blocks``; vec stacks columns. Channels are zero-padded
+    to a multiple of r.
 
     Args:
         x: Features X (B, C, N).

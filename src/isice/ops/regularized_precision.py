@@ -15,8 +15,9 @@ def regularized_precision(cov: Tensor, *, method: str = "newton_schulz", n_iter:
 
     Args:
         cov: Covariance matrices (..., D, D).
-        method: ``"newton_schulz"`` stops the iteration after ``n_iter`` steps, which bounds the eigenvalues of the
-            inverse; ``"ridge"`` is the exact inverse of D·Σ' + ridge·I, where D·Σ' has mean eigenvalue one.
+        method: ``"newton_schulz"`` stops the iteration after ``n_iter`` steps, which bounds the
+            eigenvalues of the inverse; ``"ridge"`` is the exact inverse of D·Σ' + ridge·I, where
+            D·Σ' has mean eigenvalue one.
         n_iter: Steps of ``"newton_schulz"``.
         ridge: Positive weight of I in ``"ridge"``.
 

@@ -1,4 +1,4 @@
-"""⑥ Normalisations of bilinear features: signed square root and ℓ2, with bounded gradients at zero."""
+"""⑥ Signed square root and ℓ2 normalisation, with bounded gradients at zero."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from ._numerics import full_precision
 
 
 def signed_sqrt_reference(x: Tensor, eps: float = 1e-5) -> Tensor:
-    """Compute √(relu x + ε) − √(relu −x + ε) as published; cancels digits where |x| is far below ε."""
+    """Compute √(relu x + ε) − √(relu −x + ε) as published; it cancels digits where |x| ≪ ε."""
     return (x.relu() + eps).sqrt() - ((-x).relu() + eps).sqrt()
 
 
@@ -33,7 +33,9 @@ def signed_sqrt(x: Tensor, eps: float = 1e-5) -> Tensor:
 
 @full_precision
 def l2_normalize(x: Tensor, dim: int = -1, eps: float = 1e-12) -> Tensor:
-    """Scale to unit length along ``dim``: x / √(‖x‖² + ε). Zero vectors stay zero; gradients are at most 1/√ε.
+    """Scale to unit length along ``dim``: x / √(‖x‖² + ε).
+
+    Zero vectors stay zero, and gradients are at most 1/√ε.
 
     Args:
         x: Any shape with at least one dimension.

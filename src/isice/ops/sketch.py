@@ -1,7 +1,8 @@
-"""⑤ Random features of polynomial kernels, summed over positions: count sketch, tensor sketch, random Maclaurin.
+"""⑤ Random features of polynomial kernels: count sketch, tensor sketch, random Maclaurin.
 
-They approximate the C² (or Cᵖ) products of channels by ``n_out`` random combinations, without forming the products.
-Positions are processed in chunks and recomputed in the backward pass, so only the features are saved.
+They approximate the C² (or Cᵖ) products of channels by ``n_out`` random combinations, without
+forming the products. Positions are processed in chunks and recomputed in the backward pass, so only
+the features are saved.
 """
 
 from functools import reduce
@@ -13,7 +14,8 @@ from torch import Tensor
 from .._checks import check_int
 from ._numerics import full_precision
 
-# Largest intermediate of a chunk of positions, in elements per image: a trade-off of speed and memory.
+# Largest intermediate of a chunk of positions, in elements per image: a trade-off of speed and
+# memory.
 _CHUNK_ELEMENTS = 2**19
 
 
@@ -27,7 +29,7 @@ def _signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 
 
 def random_signs(shape: tuple[int, ...], seed: int) -> Tensor:
-    """Return independent signs ±1 determined by ``shape`` and ``seed``; the global generator is not used.
+    """Return independent signs ±1 determined by ``seed``; the global generator is not used.
 
     Example:
         >>> torch.equal(random_signs((2, 31, 8), seed=0), random_signs((2, 31, 8), seed=0))
@@ -48,7 +50,7 @@ def random_normal(shape: tuple[int, ...], seed: int) -> Tensor:
 
 
 def random_hashes(n_sketches: int, in_channels: int, n_out: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return hash buckets in [0, n_out) and signs ±1, both (n_sketches, in_channels), determined by the arguments.
+    """Return buckets in [0, n_out) and signs ±1, both (n_sketches, in_channels), of random hashes.
 
     Example:
         >>> index, sign = random_hashes(2, in_channels=8, n_out=31, seed=0)
@@ -64,8 +66,8 @@ def random_hashes(n_sketches: int, in_channels: int, n_out: int, seed: int) -> t
 def count_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
     """Compute the count sketch ψ(x)_k = Σ_{i: index(i) = k} sign(i)·x_i: (..., C) → (..., n_out).
 
-    ``index`` and ``sign`` (C,) are one hash. On a GPU the order of summation is not fixed, so results may differ by
-    rounding unless ``torch.use_deterministic_algorithms(True)`` is set.
+    ``index`` and ``sign`` (C,) are one hash. On a GPU the order of summation is not fixed, so
+    results may differ by rounding unless ``torch.use_deterministic_algorithms(True)`` is set.
 
     Example:
         >>> count_sketch(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 3, 0]), torch.tensor([1.0, 1.0, -1.0]), 4)
@@ -95,7 +97,7 @@ def _running_products(factors: list[Tensor]) -> list[Tensor]:
 
 
 def tensor_sketches_reference(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
-    """Transform all positions at once, differentiated by autograd; the test oracle of :func:`tensor_sketches`."""
+    """Transform all positions at once, by autograd; the oracle of :func:`tensor_sketches`."""
     products = _running_products(_spectra(x, index, sign, n_out))[1:]
     return torch.stack([torch.fft.irfft(product, n=n_out).sum(dim=-2) for product in products], dim=-2)
 
@@ -103,8 +105,8 @@ def tensor_sketches_reference(x: Tensor, index: Tensor, sign: Tensor, n_out: int
 class _TensorSketches(torch.autograd.Function):
     """Sum of spectra over positions, then one inverse transform.
 
-    A product of spectra is a circular convolution of real sequences. Its gradient is a correlation: the spectrum of the
-    incoming gradient times the conjugates of the other factors.
+    A product of spectra is a circular convolution of real sequences. Its gradient is a correlation:
+    the spectrum of the incoming gradient times the conjugates of the other factors.
     """
 
     @staticmethod
@@ -126,7 +128,7 @@ class _TensorSketches(torch.autograd.Function):
 
 
 def _tensor_sketches_grad(x: Tensor, index: Tensor, sign: Tensor, n_out: int, grads: tuple[Tensor, ...]) -> Tensor:
-    """Return the gradient at the positions ``x``, from the highest order down so that all orders share transforms."""
+    """Return the gradient at the positions ``x``, highest order first to share transforms."""
     factors = _spectra(x, index, sign, n_out)
     products = _running_products(factors[:-1])
     carry, total = grads[-1], torch.zeros_like(x)
@@ -142,10 +144,11 @@ def _tensor_sketches_grad(x: Tensor, index: Tensor, sign: Tensor, n_out: int, gr
 
 @full_precision
 def tensor_sketches(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
-    """Compute tensor sketches of all orders i = 2…p, Σ_t IFFT(∏_{j≤i} FFT ψ_j(x_t)): (..., C, N) → (..., p − 1, n_out).
+    """Compute tensor sketches of all orders 2…p: (..., C, N) → (..., p − 1, n_out).
 
-    Order i + 1 reuses the transforms of order i, and the inverse transform follows the sum over positions. ``index``
-    and ``sign`` (p, C) are p independent hashes from :func:`random_hashes`.
+    Order i is Σ_t IFFT(∏_{j≤i} FFT ψ_j(x_t)). It reuses the transforms of order i − 1, and the
+    inverse transform follows the sum over positions. ``index`` and ``sign`` (p, C) are p
+    independent hashes from :func:`random_hashes`.
 
     Example:
         >>> index, sign = random_hashes(3, in_channels=8, n_out=31, seed=0)
@@ -162,9 +165,10 @@ def tensor_sketches(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tenso
 
 
 def tensor_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
-    """Compute the tensor sketch of the highest order, (..., C, N) → (..., n_out); order 2 is compact bilinear pooling.
+    """Compute the tensor sketch of the highest order, (..., C, N) → (..., n_out).
 
-    With p hashes ⟨φ(x), φ(y)⟩ is an unbiased estimate of ⟨x, y⟩ᵖ (Pham & Pagh 2013).
+    Order 2 is compact bilinear pooling. With p hashes ⟨φ(x), φ(y)⟩ is an unbiased estimate of ⟨x,
+    y⟩ᵖ (Pham & Pagh 2013).
 
     Example:
         >>> index, sign = random_hashes(2, in_channels=8, n_out=31, seed=0)
@@ -175,13 +179,13 @@ def tensor_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
 
 
 def random_maclaurin_reference(x: Tensor, weights: Tensor) -> Tensor:
-    """Project all positions at once, differentiated by autograd; the test oracle of :func:`random_maclaurin`."""
+    """Project all positions at once, by autograd; the oracle of :func:`random_maclaurin`."""
     products: Tensor = reduce(torch.mul, [weight @ x for weight in weights])
     return products.sum(dim=-1)
 
 
 class _RandomMaclaurin(torch.autograd.Function):
-    """Sum over chunks; the gradient of each factor is the incoming one times the product of the other factors."""
+    """Sum over chunks of positions; the gradient of a factor multiplies the other factors."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weights: Tensor) -> Tensor:
@@ -209,10 +213,10 @@ class _RandomMaclaurin(torch.autograd.Function):
 
 @full_precision
 def random_maclaurin(x: Tensor, weights: Tensor) -> Tensor:
-    """Compute random Maclaurin features Σ_t ∏_s (W_s x_t): (B, C, N) → (B, n_out) for ``weights`` W (p, n_out, C).
+    """Compute random Maclaurin features Σ_t ∏_s (W_s x_t): (B, C, N) → (B, n_out).
 
-    With random signs as weights, ⟨φ(x), φ(y)⟩ / n_out is an unbiased estimate of ⟨x, y⟩ᵖ (Kar & Karnick 2012).
-    Differentiable with respect to both arguments.
+    With random signs as ``weights`` W (p, n_out, C), ⟨φ(x), φ(y)⟩ / n_out is an unbiased estimate
+    of ⟨x, y⟩ᵖ (Kar & Karnick 2012). Differentiable with respect to both arguments.
 
     Example:
         >>> random_maclaurin(torch.rand(2, 8, 49), random_signs((2, 31, 8), seed=0)).shape
@@ -224,9 +228,10 @@ def random_maclaurin(x: Tensor, weights: Tensor) -> Tensor:
 
 @full_precision
 def kernel_features(x: Tensor, index: Tensor, sign: Tensor, coefficients: Tensor, n_out: int) -> Tensor:
-    """Compute Taylor features of a kernel, [α₀, α₁·mean x, α₂·mean TS₂(x), …, α_p·mean TS_p(x)] (Cui et al. 2017).
+    """Compute Taylor features of a kernel (Cui et al. 2017).
 
-    For single positions their inner product estimates Σ_i α_i²·⟨x, y⟩ⁱ.
+    They are [α₀, α₁·mean x, α₂·mean TS₂(x), …, α_p·mean TS_p(x)] for tensor sketches TS. For single
+    positions their inner product estimates Σ_i α_i²·⟨x, y⟩ⁱ.
 
     Args:
         x: Features (B, C, N).

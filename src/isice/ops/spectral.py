@@ -1,8 +1,8 @@
-"""⑤ Functions of symmetric matrices by eigendecomposition, with gradients that allow repeated eigenvalues.
+"""⑤ Matrix functions by eigendecomposition, with gradients that allow repeated eigenvalues.
 
-The derivative of f(A) = U f(Λ) Uᵀ is U(L ∘ (Uᵀ dA U))Uᵀ with the divided differences L_ij = (f(λ_i) − f(λ_j)) /
-(λ_i − λ_j), or f'(λ_i) if they coincide (Daleckiĭ–Kreĭn). For powers and the logarithm, L has closed forms without
-cancellation, so no threshold for equal eigenvalues is needed.
+The derivative of f(A) = U f(Λ) Uᵀ is U(L ∘ (Uᵀ dA U))Uᵀ with the divided differences L_ij = (f(λ_i)
+− f(λ_j)) / (λ_i − λ_j), or f'(λ_i) if they coincide (Daleckiĭ–Kreĭn). For powers and the logarithm,
+L has closed forms without cancellation, so no threshold for equal eigenvalues is needed.
 """
 
 from typing import Any, cast
@@ -17,7 +17,7 @@ from ._numerics import full_precision
 
 
 def _floored_eigh(cov: Tensor) -> tuple[Tensor, Tensor]:
-    """Return eigenvalues, clamped from below at D·ε·λ_max (rounding level) and 1e-14, and eigenvectors."""
+    """Return eigenvalues, at least D·ε·λ_max (rounding level) and 1e-14, and eigenvectors."""
     values, vectors = torch.linalg.eigh(cov)
     epsilon = torch.finfo(cov.dtype).eps * cov.shape[-1]
     floor = (values[..., -1:] * epsilon).clamp_min(NO_VARIANCE)
@@ -25,13 +25,13 @@ def _floored_eigh(cov: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def matrix_power_reference(cov: Tensor, p: float) -> Tensor:
-    """Compute Σ^p by eigh and autograd, for distinct eigenvalues; the test oracle of :func:`matrix_power`."""
+    """Compute Σ^p by eigh and autograd, for distinct eigenvalues; the oracle."""
     values, vectors = torch.linalg.eigh(cov)
     return cast(Tensor, (vectors * values.unsqueeze(-2) ** p) @ vectors.mT)
 
 
 def matrix_log_reference(cov: Tensor) -> Tensor:
-    """Compute log Σ by eigh and autograd, for distinct eigenvalues; the test oracle of :func:`matrix_log`."""
+    """Compute log Σ by eigh and autograd, for distinct eigenvalues; the oracle."""
     values, vectors = torch.linalg.eigh(cov)
     return cast(Tensor, (vectors * values.log().unsqueeze(-2)) @ vectors.mT)
 
@@ -49,13 +49,13 @@ def _ratio(numerator: Tensor, denominator: Tensor, limit: float) -> Tensor:
 
 
 def _power_differences(values: Tensor, p: float) -> Tensor:
-    """Return (λ_i^p − λ_j^p)/(λ_i − λ_j) = λ^(p−1)·(1 − e^(−pr))/(1 − e^(−r)), where λ is the larger of the two."""
+    """Return (λ_i^p − λ_j^p)/(λ_i − λ_j) = λ^(p−1)·(1 − e^(−pr))/(1 − e^(−r)), λ the larger."""
     r, larger = _log_ratio(values)
     return larger ** (p - 1) * _ratio(torch.expm1(-p * r), torch.expm1(-r), p)
 
 
 def _log_differences(values: Tensor) -> Tensor:
-    """Return (log λ_i − log λ_j)/(λ_i − λ_j) = r/(1 − e^(−r))/λ, where λ is the larger of the two."""
+    """Return (log λ_i − log λ_j)/(λ_i − λ_j) = r/(1 − e^(−r))/λ with the larger λ of a pair."""
     r, larger = _log_ratio(values)
     return _ratio(-r, torch.expm1(-r), 1.0) / larger
 
@@ -85,8 +85,8 @@ class _Spectral(torch.autograd.Function):
 def matrix_power(cov: Tensor, p: float) -> Tensor:
     """Compute Σ^p for symmetric positive semi-definite matrices (..., D, D) and any real p.
 
-    Eigenvalues are clamped from below at D·ε·λ_max and 1e-14, so powers and gradients of singular matrices are finite.
-    A second derivative raises an error.
+    Eigenvalues are clamped from below at D·ε·λ_max and 1e-14, so powers and gradients of singular
+    matrices are finite. A second derivative raises an error.
 
     Example:
         >>> matrix_power(4 * torch.eye(2), -0.5)
@@ -100,7 +100,7 @@ def matrix_power(cov: Tensor, p: float) -> Tensor:
 
 @full_precision
 def matrix_log(cov: Tensor) -> Tensor:
-    """Compute log Σ for matrices (..., D, D), with clamping and gradients as in :func:`matrix_power`.
+    """Compute log Σ of matrices (..., D, D), with clamping and gradients as in matrix_power().
 
     Example:
         >>> matrix_log(torch.eye(2))

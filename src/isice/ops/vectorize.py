@@ -1,4 +1,4 @@
-"""⑥ Symmetric matrix ⇄ vector of its upper triangle, in row-major order, which saved weights depend on."""
+"""⑥ Symmetric matrix ⇄ upper triangle in row-major order, which saved weights depend on."""
 
 import math
 
@@ -15,7 +15,9 @@ def vectorize_reference(matrix: Tensor) -> Tensor:
 
 
 def vectorize(matrix: Tensor) -> Tensor:
-    """Return the upper triangle with diagonal: (..., D, D) → (..., D(D+1)/2), in the order of ``numpy.triu_indices``.
+    """Return the upper triangle with diagonal: (..., D, D) → (..., D(D+1)/2).
+
+    The order is that of ``numpy.triu_indices``.
 
     Example:
         >>> vectorize(torch.tensor([[1.0, 2.0], [2.0, 3.0]]))
@@ -28,7 +30,7 @@ def vectorize(matrix: Tensor) -> Tensor:
 
 
 def unvectorize(vector: Tensor) -> Tensor:
-    """Return the symmetric matrix whose upper triangle is ``vector``: (..., D(D+1)/2) → (..., D, D).
+    """Return the symmetric matrix with upper triangle ``vector``: (..., D(D+1)/2) → (..., D, D).
 
     Example:
         >>> unvectorize(torch.tensor([1.0, 2.0, 3.0]))

@@ -1,7 +1,7 @@
-"""⑤ Exact sparse inverse covariance (paper, Eq. 3): batched, with a certificate and an implicit gradient.
+"""⑤ Exact sparse inverse covariance (paper, Eq. 3), with certificate and implicit gradient.
 
-The public functions and the validation are here. :mod:`.autograd` is the operator and its gradient, :mod:`.solver` the
-algorithm.
+The public functions and the validation are here. :mod:`.autograd` is the operator and its gradient,
+:mod:`.solver` the algorithm.
 """
 
 import math
@@ -56,23 +56,26 @@ def graphical_lasso(
 ) -> GraphicalLassoResult:
     r"""Batched graphical lasso: min −logdet Θ + ⟨S, Θ⟩ + Σ Λ_ij|Θ_ij| over positive definite Θ.
 
-    Every solution comes with its duality gap, an upper bound on its suboptimality. Gradients with respect to ``cov``,
-    ``sparsity`` and ``weights`` follow from the optimality conditions and are as accurate as the solution. Where that
-    matters, choose a small ``tol``: in float64, below 1e-9 the solver ends with Newton steps to rounding accuracy.
+    Every solution comes with its duality gap, an upper bound on its suboptimality. Gradients with
+    respect to ``cov``, ``sparsity`` and ``weights`` follow from the optimality conditions and are
+    as accurate as the solution. Where that matters, choose a small ``tol``: in float64, below 1e-9
+    the solver ends with Newton steps to rounding accuracy.
 
     Args:
-        cov: Covariance matrices S (..., D, D), positive semi-definite; they may be singular if λ > 0.
+        cov: Covariance matrices S (..., D, D), positive semi-definite, possibly singular if λ > 0.
         sparsity: λ ≥ 0, one number or one per matrix, shape (...).
         weights: Non-negative, symmetric factors of the penalty per entry (..., D, D).
         penalize_diagonal: Whether the diagonal of Θ is penalized too.
-        scale: Unit of λ: ``"raw"`` is that of ``cov``; ``"correlation"`` sets Λ_ij = λ√(S_ii S_jj), as if the
-            variables had unit variance; ``"trace"`` sets Λ_ij = λ·tr S, the paper's unit. The result is always the
-            precision of ``cov`` itself.
-        tol: Largest accepted duality gap, as a multiple of D. In float32, a ``tol`` below 1e-5 computes in float64.
+        scale: Unit of λ: ``"raw"`` is that of ``cov``; ``"correlation"`` sets Λ_ij = λ√(S_ii S_jj),
+            as if the variables had unit variance; ``"trace"`` sets Λ_ij = λ·tr S, the paper's unit.
+            The result is always the precision of ``cov`` itself.
+        tol: Largest accepted duality gap, as a multiple of D. In float32, a ``tol`` below 1e-5
+            computes in float64.
         max_iter: Iterations after which a :class:`NotConvergedWarning` reports the gap reached.
         init: Warm start: precision matrices, or an earlier result, close to the solution.
-        check_input: Whether input without a solution raises an error. Otherwise matrices with non-finite entries or
-            a variable without variance give NaN, and no check synchronises with the device.
+        check_input: Whether input without a solution raises an error. Otherwise matrices with
+            non-finite entries or a variable without variance give NaN, and no check synchronises
+            with the device.
 
     Returns:
         Precision, covariance, gap and iterations.
@@ -134,7 +137,9 @@ def graphical_lasso_path(cov: Tensor, sparsities: Sequence[float] | Tensor, **op
 
 
 def sparsity_max(cov: Tensor, *, weights: Tensor | None = None, scale: str = "raw") -> Tensor:
-    """Return the smallest λ (...) with a diagonal precision: max |S_ij|/weight_ij over i ≠ j, in units of ``scale``.
+    """Return the smallest λ (...) with a diagonal precision, in units of ``scale``.
+
+    It is the maximum of |S_ij|/weight_ij over i ≠ j.
 
     Example:
         >>> sparsity_max(torch.tensor([[2.0, -0.5], [-0.5, 1.0]]))
@@ -157,9 +162,10 @@ def graphical_lasso_reference(
     penalize_diagonal: bool = False,
     max_iter: int = 20000,
 ) -> Tensor:
-    """Compute the precision of one well-conditioned matrix by proximal gradient in float64; the test oracle.
+    """Compute the precision of one well-conditioned matrix by proximal gradient; the oracle.
 
-    It shares no code with :func:`graphical_lasso`. Its linear convergence rate depends on the condition number.
+    It computes in float64 and shares no code with :func:`graphical_lasso`. Its linear convergence
+    rate depends on the condition number.
     """
     cov = cov.double()
     penalty = sparsity * (torch.ones_like(cov) if weights is None else weights.double())

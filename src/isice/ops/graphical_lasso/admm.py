@@ -1,8 +1,9 @@
 """Batched ADMM for the graphical lasso, with a parameter ρ and a certificate per matrix.
 
-The problem is standardized: min −logdet Θ + ⟨S, Θ⟩ + Σ Λ_ij|Θ_ij| with a unit diagonal in S and a zero one in Λ.
-Its dual is max logdet W + D over |W − S| ≤ Λ. The dual variable V of ADMM gives a feasible W = S + V, so
-P(Z) − logdet W − D bounds the suboptimality of Z even if the steps are inexact.
+The problem is standardized: min −logdet Θ + ⟨S, Θ⟩ + Σ Λ_ij|Θ_ij| with a unit diagonal in S and a
+zero one in Λ. Its dual is max logdet W + D over |W − S| ≤ Λ. The dual variable V of ADMM gives a
+feasible W = S + V, so P(Z) − logdet W − D bounds the suboptimality of Z even if the steps are
+inexact.
 """
 
 import math
@@ -18,17 +19,18 @@ from .theta_step import correct_theta_, half_theta_by_eigh, half_theta_by_newton
 
 RELAXATION = 1.6
 SETTLE = 100  # iterations after which ρ changes less and less, which convergence requires
-STALLED = 20  # iterations without halving the gap after which rounding is assumed to prevent progress
+STALLED = 20  # iterations without halving the gap after which rounding prevents progress
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """Choice of algorithms for the parts of the solver. Any choice gives the same solution up to the tolerance.
+    """Algorithms for the parts of the solver; the solution is the same up to the tolerance.
 
     Attributes:
         theta_step: Θ-step from scratch: by an eigendecomposition or by matrix products.
         reuse_theta: Whether a Θ-step first tries to correct the previous Θ.
-        inverse: How the start and the returned covariance are inverted: by Cholesky factors or by matrix products.
+        inverse: How the start and the returned covariance are inverted: by Cholesky factors or by
+            matrix products.
         float32_first: Whether float64 problems are first solved in float32.
         certificate: Whether ADMM stops on the duality gap itself or on its second-order estimate.
         stop_stalled: Whether ADMM returns matrices whose gap no longer decreases.
@@ -56,7 +58,7 @@ class Strategy:
 
 
 class Solution(NamedTuple):
-    """Primal Z (B, D, D), dual W (B, D, D), duality gap (B,) in float64, iterations (B,), ADMM's ρ (B, 1, 1)."""
+    """Primal Z, dual W (B, D, D), gap (B,) in float64, iterations (B,) and ρ (B, 1, 1)."""
 
     precision: Tensor
     dual: Tensor
@@ -94,7 +96,7 @@ class _State(NamedTuple):
 
 
 class _CheckSchedule:
-    """The iteration at which each problem's gap is checked next, kept on the host to avoid synchronisation.
+    """The next iteration to check each problem's gap, kept on the host without synchronisation.
 
     Each problem has its own schedule, so its result does not depend on the rest of the batch.
     """
@@ -103,10 +105,10 @@ class _CheckSchedule:
         self.limit, self.stop_stalled = limit, stop_stalled
         self.check_at = [1] * len(limit)
         self.last = [(math.inf, 0)] * len(limit)  # the last gap and its iteration
-        self.halved = [(math.inf, 0)] * len(limit)  # the last gap that halved the one recorded here, and its iteration
+        self.halved = [(math.inf, 0)] * len(limit)  # the last halving of the gap
 
     def record(self, i: int, gap: float, iteration: int) -> None:
-        """Schedule the next check by the observed convergence rate, at best one digit per 1.3 iterations."""
+        """Schedule the next check by the convergence rate, at best a digit per 1.3 iterations."""
         digits = math.log10(gap / self.limit[i]) if self.limit[i] < gap < math.inf else 0.0
         before, then = self.last[i]
         pace = (iteration - then) / math.log10(before / gap) if 0 < gap < 0.9 * before < math.inf else 0.0
@@ -127,7 +129,7 @@ class _CheckSchedule:
 
 
 def admm(cov: Tensor, penalty: Tensor, bound: Tensor, start: Start, *, max_iter: int, strategy: Strategy) -> Solution:
-    """Run ADMM until the gap of each matrix is at most its ``bound``; finished matrices leave the batch.
+    """Run ADMM until each gap is at most its ``bound``; finished matrices leave the batch.
 
     Args:
         cov: Standardized matrices S (B, D, D).
@@ -153,7 +155,8 @@ def admm(cov: Tensor, penalty: Tensor, bound: Tensor, start: Start, *, max_iter:
             active = [i for i in active if i not in done]
             if not active:
                 break
-            # Compaction copies the batch. Cheap steps by products run on until half of it is finished.
+            # Compaction copies the batch. Cheap steps by products run on until half of it is
+            # finished.
             if strategy.theta_step == "eigh" or 2 * len(active) <= len(schedule.limit):
                 state, schedule = state.select(active), schedule.select(active)
                 active = list(range(len(active)))
@@ -170,13 +173,13 @@ def _begin(cov: Tensor, penalty: Tensor, start: Start, strategy: Strategy) -> _S
 
 
 def _common_level(penalty: Tensor) -> float | None:
-    """Return the penalty of all off-diagonal entries if it is one number, which is faster to clip at."""
+    """Return the off-diagonal penalty if it is one number, which is faster to clip at."""
     level, size = float(penalty.max()), penalty.shape[-1]
     return level if int((penalty == level).sum()) == len(penalty) * size * (size - 1) else None
 
 
 def _iterate(state: _State, strategy: Strategy, iteration: int, level: float | None = None) -> _State:
-    """Take one over-relaxed step in place, then choose the ρ that balances the relative residuals."""
+    """Take one over-relaxed step in place, then balance the relative residuals by ρ."""
     penalty, shifted, v, rho = state.penalty, state.shifted, state.v, state.rho
     theta, spare = _theta_step(state, strategy, iteration)
     # Corrections are so cheap that the norms count, and ρ soon changes little.
@@ -197,8 +200,9 @@ def _iterate(state: _State, strategy: Strategy, iteration: int, level: float | N
 def _rho_factor(state: _State, theta: Tensor, before: Tensor, iteration: int) -> Tensor:
     """Return the factor (B, 1, 1) of ρ, given Θ and the previous ρZ; overwrites the latter."""
     after = torch.sub(state.shifted, state.v)
-    # Relative to ‖V‖ the dual residual is too large where λ is small; relative to ‖W‖ it is too small on singular
-    # input. The geometric mean needs the fewest iterations over the whole range. ‖S‖ approximates ‖W‖.
+    # Relative to ‖V‖ the dual residual is too large where λ is small; relative to ‖W‖ it is too
+    # small on singular input. The geometric mean needs the fewest iterations over the whole range.
+    # ‖S‖ approximates ‖W‖.
     dual = frobenius_norm(before.sub_(after)) / torch.sqrt(frobenius_norm(state.v) * state.cov_norm)
     unit = frobenius_norm(after)
     primal = frobenius_norm(after.addcmul_(theta, state.rho, value=-1)) / unit
@@ -219,7 +223,7 @@ def _theta_step(state: _State, strategy: Strategy, iteration: int) -> tuple[Tens
 def _check(
     state: _State, schedule: _CheckSchedule, due: list[int], iteration: int, last: bool, strategy: Strategy
 ) -> dict[int, float]:
-    """Return the gaps of those ``due`` problems that are finished, and schedule the next check of the others."""
+    """Return the gaps of the finished ``due`` problems; schedule the next check of the others."""
     z, dual = state.z, state.cov + state.v
     if strategy.reuse_theta and not last and _all_far(z, dual, schedule, due, iteration):
         return {}
@@ -233,7 +237,7 @@ def _check(
 
 
 def _all_far(z: Tensor, dual: Tensor, schedule: _CheckSchedule, due: list[int], iteration: int) -> bool:
-    """Return whether a rough gap shows that no problem is finished; if so it schedules the next checks."""
+    """Return whether rough gaps show that no problem is finished; if so, schedule next checks."""
     rough = rough_gap(z, dual, random_probes(z.shape[-1])).tolist()
     if not all(rough[i] > 2 * schedule.limit[i] and not schedule.stalled(i, iteration) for i in due):
         return False

@@ -1,4 +1,4 @@
-"""The graphical lasso as a custom operator with an implicit gradient, opaque to torch.compile and torch.export."""
+"""The graphical lasso as a custom operator with an implicit gradient."""
 
 import math
 import warnings
@@ -19,9 +19,10 @@ class NotConvergedWarning(RuntimeWarning):
 def graphical_lasso_op(
     cov: Tensor, penalty: Tensor, penalize_diagonal: bool, tol: float, max_iter: int, init: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Solve matrices (B, D, D) for Λ (B, 1, 1) or (B, D, D); return precision, covariance, gap and iterations.
+    """Solve matrices (B, D, D) for Λ (B, 1, 1) or (B, D, D).
 
-    A matrix with a non-finite entry or a variable without variance gives NaN.
+    Return precision, covariance, gap and iterations. A matrix with a non-finite entry or a variable
+    without variance gives NaN.
     """
     with torch.no_grad(), torch.autocast(cov.device.type, enabled=False):
         dtype = torch.float64 if tol < SINGLE_PRECISION_LIMIT else cov.dtype
@@ -46,10 +47,10 @@ def _(cov: Tensor, penalty: Tensor, penalize_diagonal: bool, tol: float, max_ite
 
 
 def _standardize(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return S with a unit diagonal, Λ with a zero one, the scale (B, D, 1) that undoes it, and the solvable matrices.
+    """Return S with unit diagonal, Λ with zero diagonal, the scale (B, D, 1) and solvability (B,).
 
-    At the optimum W_ii = S_ii + Λ_ii, so a penalty on the diagonal is added to S. The duality gap does not depend on
-    the units of the variables.
+    At the optimum W_ii = S_ii + Λ_ii, so a penalty on the diagonal is added to S. The duality gap
+    does not depend on the units of the variables.
     """
     cov = (cov + cov.mT).mul_(0.5)
     penalty = 0.5 * (penalty + penalty.mT)
@@ -74,7 +75,7 @@ def _standardize(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) -> tuple
 
 
 def _is_finite(matrices: Tensor) -> Tensor:
-    """Return, per matrix, whether all entries are finite; a NaN entry makes the minimum and maximum NaN."""
+    """Return per matrix whether all entries are finite; aminmax propagates NaN."""
     if not matrices.numel():
         return torch.ones(len(matrices), dtype=torch.bool, device=matrices.device)
     smallest, largest = matrices.flatten(1).aminmax(dim=1)

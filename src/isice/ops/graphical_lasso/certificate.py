@@ -1,4 +1,4 @@
-"""Duality gap of the graphical lasso, exact and to second order, and the Cholesky factorizations it needs."""
+"""Duality gap of the graphical lasso, exact and estimated, and its Cholesky factorizations."""
 
 import math
 
@@ -16,8 +16,8 @@ def chunks(batch: Tensor) -> tuple[Tensor, ...]:
 def cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return Cholesky factors and, per matrix, 0 if it is positive definite.
 
-    On a CPU, rows a power of two apart share cache sets, which slows LAPACK up to twofold. Such matrices are padded
-    with one more variable.
+    On a CPU, rows a power of two apart share cache sets, which slows LAPACK up to twofold. Such
+    matrices are padded with one more variable.
     """
     size = matrix.shape[-1]
     if matrix.is_cuda or size % 128 != 0:
@@ -38,18 +38,18 @@ def log_determinant(matrix: Tensor) -> Tensor:
 
 
 def inverse_if_positive(matrix: Tensor, otherwise: Tensor) -> tuple[Tensor, Tensor]:
-    """Return inverses by Cholesky, ``otherwise`` for matrices not positive definite, and the mask (B, 1, 1)."""
+    """Return Cholesky inverses, ``otherwise`` where not positive definite, and where they are."""
     factor, info = cholesky(matrix)
     return _inverse(factor, info, otherwise), (info == 0)[:, None, None]
 
 
 def duality_gap(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> Tensor:
-    """Return P(Z) − logdet W − D per matrix in float64, at least zero; ∞ if Z or W is not positive definite."""
+    """Return P(Z) − logdet W − D ≥ 0 in float64; ∞ if Z or W is not positive definite."""
     return _gap(cov, penalty, precision, log_determinant(precision), log_determinant(dual))
 
 
 def duality_gap_and_inverse(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
-    """Return :func:`duality_gap` and the inverse of Z (W if Z is not positive definite) from one factor of Z."""
+    """Return :func:`duality_gap` and Z⁻¹, W if Z is not positive definite, from one factor of Z."""
     factor, info = cholesky(precision)
     gap = _gap(cov, penalty, precision, _log_determinant(factor, info), log_determinant(dual))
     return gap, _inverse(factor, info, dual)
@@ -77,11 +77,12 @@ def _inverse(factor: Tensor, info: Tensor, otherwise: Tensor) -> Tensor:
 
 
 def estimated_gap(precision: Tensor, dual: Tensor) -> Tensor:
-    """Estimate the gap of an ADMM iterate to second order in ZW − I, by one product and no factorization.
+    """Estimate the gap of an ADMM iterate to second order in ZW − I by one product.
 
-    Where Z_ij ≠ 0 its dual is at the bound, so the linear part of the gap is exactly tr(ZW). The rest,
-    tr(ZW) − D − logdet(ZW), is tr((ZW − I)²)/2 to second order, which squares small numbers and does not cancel.
-    A negative eigenvalue of ZW adds at least one half, so a small estimate excludes an indefinite Z.
+    Where Z_ij ≠ 0 its dual is at the bound, so the linear part of the gap is exactly tr(ZW). The
+    rest, tr(ZW) − D − logdet(ZW), is tr((ZW − I)²)/2 to second order, which squares small numbers
+    and does not cancel. A negative eigenvalue of ZW adds at least one half, so a small estimate
+    excludes an indefinite Z.
     """
     product = torch.bmm(precision, dual)
     product.diagonal(dim1=-2, dim2=-1).sub_(1.0)
@@ -89,7 +90,7 @@ def estimated_gap(precision: Tensor, dual: Tensor) -> Tensor:
 
 
 def rough_gap(precision: Tensor, dual: Tensor, probes: Tensor) -> Tensor:
-    """Estimate the same trace by random probes (P, D): a tenth of the cost, accurate to some ten per cent."""
+    """Estimate the same trace by random probes (P, D): a tenth of the cost, a rough value."""
     probes = probes.to(precision).expand(len(precision), -1, -1)
     left = torch.bmm(torch.bmm(probes, precision), dual).sub_(probes)
     right = torch.bmm(torch.bmm(probes, dual), precision).sub_(probes)

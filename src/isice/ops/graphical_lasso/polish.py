@@ -1,4 +1,4 @@
-"""Newton's method for the graphical lasso on a fixed support: the polish of the solver, and its linear system."""
+"""Newton's method for the graphical lasso on a fixed support, and its linear system."""
 
 import torch
 from torch import Tensor
@@ -13,8 +13,8 @@ def solve_on_support(
 ) -> Tensor:
     """Solve P_A(W V W) = P_A(R) for V on the support A by preconditioned conjugate gradients.
 
-    The preconditioner is P_A(Θ · Θ). It is the exact inverse if A has every entry, and the iteration is invariant to
-    the units of the variables.
+    The preconditioner is P_A(Θ · Θ). It is the exact inverse if A has every entry, and the
+    iteration is invariant to the units of the variables.
 
     Args:
         rhs: R (B, D, D), symmetric; overwritten.
@@ -59,7 +59,8 @@ def _projected_product(matrix: Tensor, middle: Tensor, outside: Tensor) -> Tenso
 def polish(cov: Tensor, penalty: Tensor, solution: Solution) -> Solution:
     """Refine an ADMM solution to rounding accuracy; a matrix changes only if its gap decreases.
 
-    Entries that change sign leave the support; entries that violate the optimality conditions join it.
+    Entries that change sign leave the support; entries that violate the optimality conditions join
+    it.
     """
     tensors = zip(*(chunks(tensor) for tensor in (cov, penalty, *solution)), strict=True)
     parts = [_polish_part(part[0], part[1], Solution(*part[2:])) for part in tensors]
@@ -79,7 +80,8 @@ def _polish_part(cov: Tensor, penalty: Tensor, solution: Solution, *, max_iter: 
         step = solve_on_support(-gradient, theta, inverse, support, tol=1e-6, max_iter=200)
         decrement = -inner(gradient, step)[:, 0, 0]
         theta, objective, moved = _line_search(cov, penalty, theta, step, sign, objective)
-        # Below this decrement the step just taken, accurate to six digits, has reached rounding accuracy.
+        # Below this decrement the step just taken, accurate to six digits, has reached rounding
+        # accuracy.
         if not bool((moved & (decrement > 1e-16 * cov.shape[-1])).any()):
             break
     inverse, _ = inverse_if_positive(theta, cov)
@@ -104,7 +106,7 @@ def _keep_better(cov: Tensor, penalty: Tensor, theta: Tensor, inverse: Tensor, b
 def _line_search(
     cov: Tensor, penalty: Tensor, theta: Tensor, step: Tensor, sign: Tensor, objective: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Halve the step per matrix until the objective does not grow beyond rounding; otherwise keep Θ."""
+    """Halve each step until the objective does not grow beyond rounding; otherwise keep Θ."""
     length = torch.ones_like(objective)
     settled = torch.zeros_like(objective, dtype=torch.bool)
     allowance = 1e-13 * (objective.abs() + cov.shape[-1])

@@ -1,4 +1,4 @@
-"""Block screening: a graphical lasso is one problem per component of the graph |S_ij| > Λ_ij (Witten et al. 2011)."""
+"""Block screening: one problem per component of the graph |S_ij| > Λ_ij (Witten et al. 2011)."""
 
 import functools
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ from torch import Tensor
 
 
 class Blocks(NamedTuple):
-    """Components padded to one size M: their matrix (K,), their variables (K, M) and their true size (K,)."""
+    """Components padded to size M: matrix (K,), variables (K, M) and true size (K,) of each."""
 
     owner: Tensor
     variables: Tensor
     n_real: Tensor
 
     def split(self, max_entries: int) -> Iterator["Blocks"]:
-        """Split the blocks into groups of at most ``max_entries`` matrix entries, or of one block."""
+        """Split into groups of at most ``max_entries`` matrix entries, or of one block."""
         count = max(1, max_entries // self.variables.shape[1] ** 2)
         for part in zip(*(tensor.split(count) for tensor in self), strict=True):
             yield Blocks(*part)
@@ -28,7 +28,7 @@ class Blocks(NamedTuple):
         return places >= self.n_real[:, None]
 
     def gather(self, matrix: Tensor, diagonal: float) -> Tensor:
-        """Return the blocks (K, M, M) of (B, D, D); padded variables get ``diagonal`` and no off-diagonal entries."""
+        """Return the blocks (K, M, M) of (B, D, D), padded by ``diagonal``·I."""
         rows, columns = self.variables[:, :, None], self.variables[:, None, :]
         block = matrix[self.owner[:, None, None], rows, columns]
         unused = self.padding[:, :, None] | self.padding[:, None, :]
@@ -45,9 +45,10 @@ class Blocks(NamedTuple):
 
 
 def component_labels(cov: Tensor, penalty: Tensor) -> Tensor:
-    """Label the variables (B, D) by component: propagation of the largest label with pointer jumping.
+    """Label the variables (B, D) by component, by label propagation with pointer jumping.
 
-    A matrix with one component of nearly its own size gets all labels zero, because splitting it costs more.
+    A matrix with one component of nearly its own size gets all labels zero, because splitting it
+    costs more.
     """
     size = cov.shape[-1]
     linked = (cov.abs() > penalty).to(torch.float32)
@@ -65,12 +66,12 @@ def component_labels(cov: Tensor, penalty: Tensor) -> Tensor:
 
 
 def _max_component(size: int, cuda: bool) -> int:
-    """Return the largest component worth splitting off; on CUDA launches cost more than arithmetic."""
+    """Return the largest component worth splitting off; on CUDA launches dominate."""
     return size // 2 if cuda else ([0, *_padded_sizes(size, cuda)])[-2]
 
 
 def blocks_by_size(labels: Tensor) -> Iterator[Blocks]:
-    """Group all components of a batch by padded size, without isolated variables, which need no solver."""
+    """Group all components of a batch by padded size; isolated variables need no solver."""
     batch, size = labels.shape
     key = (labels + size * torch.arange(batch, device=labels.device)[:, None]).flatten()
     order = torch.argsort(key, stable=True)
@@ -89,7 +90,8 @@ def blocks_by_size(labels: Tensor) -> Iterator[Blocks]:
 def _padded_sizes(size: int, cuda: bool) -> list[int]:
     """Return the sizes that blocks are padded to; few distinct sizes give large batches.
 
-    1, 8, 16, 24, 32, 48, 64, 96, …; on CUDA, where a batch of small blocks costs as much as one, 1, 8, 32, 64, 128, ….
+    1, 8, 16, 24, 32, 48, 64, 96, …; on CUDA, where a batch of small blocks costs as much as one, 1,
+    8, 32, 64, 128, ….
     """
     widths, width = [1, 8], 32 if cuda else 16
     while width < size:

@@ -1,4 +1,4 @@
-"""Solver of standardized graphical lasso problems: components, ADMM in float32 and float64, Newton polish."""
+"""Solver of standardized problems: components, ADMM in float32 and float64, Newton polish."""
 
 import itertools
 from dataclasses import replace
@@ -14,7 +14,7 @@ from .start import Start, cold_start, warm_start
 
 POLISH_BELOW = 1e-9  # relative gap below which Newton's method on the support is faster than ADMM
 SINGLE_PRECISION_LIMIT = 1e-5  # relative gap that float32 iterates can certify
-ROUGH_LIMIT = 3e-6  # relative gap at which float32 hands over to float64, where Θ-steps are computed from scratch
+ROUGH_LIMIT = 3e-6  # relative gap at which float64 takes over unless Θ-steps reuse Θ
 SINGLE_PRECISION_ITER = 100  # iterations in float32 after which float64 continues
 CACHED_ENTRIES = 2**17  # matrix entries that a CPU processes at a time
 SATURATE = 1e60  # large enough to saturate the clamp for any nonzero float32
@@ -91,7 +91,8 @@ def _solve_connected(
     single = cov.dtype == torch.float32
     inverse = None
     if single or chosen.float32_first:
-        # Corrected Θ-steps have no cancellation: float32 reaches the tolerance and float64 only certifies it.
+        # Corrected Θ-steps have no cancellation: float32 reaches the tolerance and float64 only
+        # certifies it.
         limit = SINGLE_PRECISION_LIMIT if single else POLISH_BELOW if chosen.reuse_theta else ROUGH_LIMIT
         first, inverse = _in_single_precision(cov, penalty, max(tol, limit) * count.double(), max_iter, init, strategy)
         solution = _in_double_precision(cov, penalty, quick, max_iter, strategy, first)
@@ -100,7 +101,7 @@ def _solve_connected(
         solution = admm(cov, penalty, quick, _start(cov, penalty, init, chosen), max_iter=max_iter, strategy=chosen)
     if not single and tol < POLISH_BELOW:
         solution, inverse = polish(cov, penalty, solution), None
-        if bool((solution.gap > bound).any()):  # the support was wrong: more ADMM, then polish again
+        if bool((solution.gap > bound).any()):  # the support was wrong
             more = _in_double_precision(cov, penalty, bound, 2 * max_iter, strategy, solution)
             solution = polish(cov, penalty, more)
     inverse = _inverse(solution, chosen) if inverse is None else inverse
@@ -116,7 +117,7 @@ def _start(cov: Tensor, penalty: Tensor, init: Tensor | None, strategy: Strategy
 def _in_single_precision(
     cov: Tensor, penalty: Tensor, bound: Tensor, max_iter: int, init: Tensor | None, strategy: Strategy | None
 ) -> tuple[Solution, Tensor | None]:
-    """Run ADMM in float32; return the solution with the gap in the input's dtype, and the inverse if it is known."""
+    """Run ADMM in float32; return the solution in the input's dtype and, if known, the inverse."""
     native = cov.dtype == torch.float32
     chosen = replace(
         strategy or Strategy.fastest(cov[:0].float()),
@@ -155,7 +156,7 @@ def _in_single_precision(
 def _in_double_precision(
     cov: Tensor, penalty: Tensor, bound: Tensor, max_iter: int, strategy: Strategy | None, solution: Solution
 ) -> Solution:
-    """Continue ADMM in float64 for the matrices above their bound, a part of the batch at a time."""
+    """Continue ADMM in float64 for the matrices above their bound, a chunk at a time."""
     still_open = (solution.gap > bound) & (solution.n_iter < max_iter)
     if not bool(still_open.any()):
         return solution
@@ -177,7 +178,7 @@ def _in_double_precision(
 
 
 def _continued(cov: Tensor, penalty: Tensor, solution: Solution, part: Tensor, strategy: Strategy) -> Start:
-    """Return the iterates of a part of the batch, or a cold start where float32 lost positive definiteness."""
+    """Return the iterates, or a cold start where float32 lost positive definiteness."""
     current, lost = solution.start(part, cov.dtype), torch.isinf(solution.gap[part])[:, None, None]
     if not bool(lost.any()):
         return current
@@ -186,7 +187,7 @@ def _continued(cov: Tensor, penalty: Tensor, solution: Solution, part: Tensor, s
 
 
 def _unpenalized(cov: Tensor) -> Outputs:
-    """Return the inverse, which is the solution without a penalty; a singular matrix gets an infinite gap."""
+    """Return the inverse, the solution without penalty; a singular matrix gets an infinite gap."""
     identity = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
     precision, _ = inverse_if_positive(cov, identity)
     gap = duality_gap(cov, torch.zeros_like(cov), precision, cov)
@@ -194,7 +195,7 @@ def _unpenalized(cov: Tensor) -> Outputs:
 
 
 def _inverse(solution: Solution, strategy: Strategy) -> Tensor:
-    """Invert the precision by Cholesky, or by Newton's iteration from the dual, which is close to the inverse."""
+    """Invert the precision by Cholesky, or by Newton's iteration from the dual, which is close."""
     precision, inverse = solution.precision, solution.dual
     if strategy.inverse == "cholesky":
         return inverse_if_positive(precision, inverse)[0]

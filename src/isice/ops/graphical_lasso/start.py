@@ -1,4 +1,4 @@
-"""Starting points of the graphical lasso's ADMM: a given precision matrix, or a guess that costs one inverse."""
+"""Starting points of ADMM: a given precision matrix, or a guess that costs one inverse."""
 
 import math
 from typing import Literal, NamedTuple, cast
@@ -25,11 +25,12 @@ def frobenius_norm(matrix: Tensor) -> Tensor:
 
 
 def cold_start(cov: Tensor, penalty: Tensor, *, inverse: Literal["cholesky", "products"]) -> Start:
-    """Return the dual W with every entry as close to zero as its bounds allow, and an approximate inverse of it.
+    """Return the dual W with entries as close to zero as allowed, and an approximate inverse.
 
-    With ``"cholesky"`` the primal is W⁻¹, or (S + rI)⁻¹ where W is nearly singular. There r = 0.6·λ√D, about the
-    smallest eigenvalue that the penalty gives the solution, and W = S + Λ·sign of the primal, as at a solution.
-    With ``"products"`` the primal is the root of Z⁻¹ − λZ/4 = W, which lies between these two inverses.
+    With ``"cholesky"`` the primal is W⁻¹, or (S + rI)⁻¹ where W is nearly singular. There r =
+    0.6·λ√D, about the smallest eigenvalue that the penalty gives the solution, and W = S + Λ·sign
+    of the primal, as at a solution. With ``"products"`` the primal is the root of Z⁻¹ − λZ/4 = W,
+    which lies between these two inverses.
     """
     size = cov.shape[-1]
     sparsity = (penalty.sum((-2, -1), keepdim=True) / max(1, size * (size - 1))).clamp_(max=1.0)
@@ -56,7 +57,7 @@ def _inverse_or_ridge(cov: Tensor, penalty: Tensor, dual: Tensor, ridge: Tensor)
 
 
 def warm_start(cov: Tensor, penalty: Tensor, init: Tensor) -> Start:
-    """Return the given precision, I where it is not positive definite, and its inverse clipped to the dual bounds."""
+    """Return ``init``, or I where it is indefinite, and its inverse clipped to the dual bounds."""
     identity = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
     inverse, positive = inverse_if_positive(init, identity)
     precision = torch.where(positive, init, identity)

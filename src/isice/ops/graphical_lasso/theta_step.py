@@ -1,7 +1,8 @@
 """Θ-step of the graphical lasso's ADMM: the positive definite root of Θ⁻¹ − ρΘ = B.
 
-The root is computed from scratch, by an eigendecomposition or by matrix products, or by correcting the previous Θ.
-The methods from scratch return Θ/2, symmetric up to rounding; adding its transpose gives an exactly symmetric Θ.
+The root is computed from scratch, by an eigendecomposition or by matrix products, or by correcting
+the previous Θ. The methods from scratch return Θ/2, symmetric up to rounding; adding its transpose
+gives an exactly symmetric Θ.
 """
 
 import functools
@@ -16,15 +17,15 @@ from torch import Tensor
 from .._linalg import plus_transpose
 
 MAX_RESIDUAL = 2.0  # largest ‖I − sym(ΘK)‖_F/√D at which a Newton step is trusted
-CONTRACTION = 0.25  # error that remains after a correction; a smaller one costs more products than it saves iterations
-FIRST_ITERATIONS, FIRST_CONTRACTION = 3, 0.2  # the first iterations change Θ most and are solved more accurately
+CONTRACTION = 0.25  # remaining error of a correction; less costs more than it saves
+FIRST_ITERATIONS, FIRST_CONTRACTION = 3, 0.2  # the first iterations change Θ most
 MAX_TERMS = 10  # a polynomial with more terms costs as much as the root from scratch
 N_PROBES = 8
 PROBE_MARGIN = 1.05  # safety factor of the eigenvalue estimate by random probes
 
 
 def half_theta_by_eigh(b: Tensor, rho: Tensor) -> Tensor:
-    """Compute Θ/2 = (√(w² + 4ρ) − w)/(4ρ) on the eigenvalues w of B, in a form without cancellation.
+    """Compute Θ/2 = (√(w² + 4ρ) − w)/(4ρ) on the eigenvalues w of B, without cancellation.
 
     Args:
         b: Symmetric matrices B (B, D, D).
@@ -38,10 +39,11 @@ def half_theta_by_eigh(b: Tensor, rho: Tensor) -> Tensor:
 
 
 def half_theta_by_newton_schulz(b: Tensor, rho: Tensor) -> Tensor:
-    """Compute the same Θ/2 = (√(B² + 4ρI) − B)/(4ρ) by matrix products, which are faster than eigenvalues.
+    """Compute the same Θ/2 = (√(B² + 4ρI) − B)/(4ρ) by matrix products.
 
-    The coupled Newton–Schulz iteration takes Y → √M and Z → 1/√M for M = B² + 4ρI. The spectrum of M lies in
-    [4ρ, √‖M²‖_F], so every step uses the polynomial that is optimal on the remaining interval.
+    The coupled Newton–Schulz iteration takes Y → √M and Z → 1/√M for M = B² + 4ρI. The spectrum of
+    M lies in [4ρ, √‖M²‖_F], so every step uses the polynomial that is optimal on the remaining
+    interval.
     """
     y = torch.bmm(b, b)
     y.diagonal(dim1=-2, dim2=-1).add_(4 * rho.squeeze(-1))
@@ -75,8 +77,8 @@ def _polynomial(coefficients: tuple[float, ...], p: Tensor, square: Tensor, spar
 def _root_polynomials(lower: float, dtype: torch.dtype) -> tuple[tuple[float, ...], ...]:
     """Return the polynomials that map [lower, 1] to one, with the accuracy that ``dtype`` can use.
 
-    An error δ of the root is one of 2δ/lower² in the smallest eigenvalues of Θ. In float32 an error of 1 % in those is
-    comparable to rounding, and the duality gap depends on its square.
+    An error δ of the root is one of 2δ/lower² in the smallest eigenvalues of Θ. In float32 an error
+    of 1 % in those is comparable to rounding, and the duality gap depends on its square.
     """
     level = min(math.ceil(-4 * math.log2(lower)), 80) if 0 < lower < 1 else 0
     share = 2 ** (-level / 2)
@@ -86,9 +88,10 @@ def _root_polynomials(lower: float, dtype: torch.dtype) -> tuple[tuple[float, ..
 
 @functools.cache
 def _cheapest_polynomials(level: int, tol: float) -> tuple[tuple[float, ...], ...]:
-    """Return the cheapest sequence of three- and five-term polynomials that maps [2^(−level/4), 1] to one ± ``tol``.
+    """Return the cheapest polynomials that map [2^(−level/4), 1] to one ± ``tol``.
 
-    A sequence of n steps whose last m have five terms takes about 4n + m products.
+    They have three or five terms. A sequence of n steps whose last m have five terms takes about 4n
+    + m products.
     """
     plans = [(n, m) for n in range(1, 12) for m in range(n + 1)]
     for n, m in sorted(plans, key=lambda plan: 4 * plan[0] + plan[1]):
@@ -104,7 +107,7 @@ def _cheapest_polynomials(level: int, tol: float) -> tuple[tuple[float, ...], ..
 
 @functools.cache
 def _minimax_odd_polynomial(terms: int, lower: float, upper: float) -> tuple[tuple[float, ...], float]:
-    """Return the coefficients of x, x³, x⁵, … closest to one on an interval, and the error, by Remez exchange."""
+    """Return the odd polynomial closest to one on an interval, and its error, by Remez exchange."""
     powers = 2 * np.arange(terms) + 1
     if upper - lower < 0.02:  # too narrow to locate the extrema; use the Taylor series of 1/√x²
         series = [math.comb(2 * k, k) / 4**k for k in range(terms + 1)]
@@ -120,14 +123,18 @@ def _minimax_odd_polynomial(terms: int, lower: float, upper: float) -> tuple[tup
 
 
 def correct_theta_(theta: Tensor, b: Tensor, rho: Tensor, iteration: int) -> bool:
-    """Move Θ in place towards the root by one inexact Newton step; return False, with Θ unchanged, if it is too far.
+    """Move Θ in place towards the root by one inexact Newton step.
 
-    The root solves the Riccati equation ρΘ² + (BΘ + ΘB)/2 = I. With K = B + ρΘ, which is Θ⁻¹ at the root, the Newton
-    correction Δ solves the Lyapunov equation XΔ + ΔX = 2I − ΘK − KΘ with X = B + 2ρΘ. The eigenvalues of X lie between
-    2√ρ and its largest one, so Δ is approximated by a polynomial of Δ → XΔ + ΔX, one product per term.
+    Return False, and leave Θ unchanged, if the root is too far.
 
-    B changes little between iterations of ADMM, so a few products suffice where the root from scratch needs ten. The
-    step has no cancellation, and the next iteration corrects the remaining error.
+    The root solves the Riccati equation ρΘ² + (BΘ + ΘB)/2 = I. With K = B + ρΘ, which is Θ⁻¹ at the
+    root, the Newton correction Δ solves the Lyapunov equation XΔ + ΔX = 2I − ΘK − KΘ with X = B +
+    2ρΘ. The eigenvalues of X lie between 2√ρ and its largest one, so Δ is approximated by a
+    polynomial of Δ → XΔ + ΔX, one product per term.
+
+    B changes little between iterations of ADMM, so a few products suffice where the root from
+    scratch needs ten. The step has no cancellation, and the next iteration corrects the remaining
+    error.
 
     Args:
         theta: Previous Θ (B, D, D), symmetric.
@@ -158,7 +165,7 @@ def correct_theta_(theta: Tensor, b: Tensor, rho: Tensor, iteration: int) -> boo
 
 
 def _largest_eigenvalue(matrix: Tensor) -> Tensor:
-    """Estimate the largest eigenvalues (B, 1, 1), slightly from above, as (tr M¹²)^(1/12) by random probes.
+    """Estimate the largest eigenvalues (B, 1, 1) from above as (tr M¹²)^(1/12), by random probes.
 
     This costs a small part of a product. The power method would approach the eigenvalue from below.
     """
@@ -171,20 +178,21 @@ def _largest_eigenvalue(matrix: Tensor) -> Tensor:
 
 @functools.cache
 def random_probes(size: int) -> Tensor:
-    """Return fixed random vectors (P, D) whose squared images by a matrix M sum to ‖M‖² in expectation."""
+    """Return fixed random vectors (P, D); their squared images by M sum to about ‖M‖²."""
     return torch.randn(N_PROBES, size, generator=torch.Generator().manual_seed(0)) / math.sqrt(N_PROBES)
 
 
 def _condition_level(condition: float) -> int:
-    """Round a condition number up to 1/24 of an octave, so that few distinct polynomials are computed."""
+    """Round a condition number up to 1/24 octave, so that few polynomials are computed."""
     return math.ceil(24 * math.log2(max(condition, 1.1))) if condition < 1e6 else 480
 
 
 @functools.cache
 def _inverse_polynomial(level: int, error: float) -> tuple[float, ...]:
-    """Return coefficients of p with |1 − x·p(x)| ≤ ``error`` on [1, 2^(level/24)]; empty if it needs too many terms.
+    """Return coefficients of p with |1 − x·p(x)| ≤ ``error`` on [1, 2^(level/24)].
 
-    The interval starts at one exactly: overshooting below it could keep over-relaxed ADMM from converging.
+    They are empty if it takes more than MAX_TERMS. The interval starts at one exactly: overshooting
+    below it could keep over-relaxed ADMM from converging.
     """
     upper = 2.0 ** (level / 24)
     for terms in range(2, MAX_TERMS + 1):
