@@ -16,7 +16,7 @@ Backend = Literal["auto", "torch", "triton"]
 MAX_SIZE = 1024  # rows of a matrix
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def kernels_missing() -> str:
     """Return why no kernel can run on this machine, or an empty string where kernels can run."""
     if not torch.cuda.is_available():
@@ -37,7 +37,8 @@ def _does_not_apply(matrix: Tensor, n_steps: int) -> str:
         return f"D = {matrix.shape[-1]}, kernels take 8 to {MAX_SIZE}"
     if n_steps > MAX_STEPS:
         return f"{n_steps} Newton-Schulz steps are asked for, kernels take at most {MAX_STEPS}"
-    return kernels_missing()
+    reason: str = kernels_missing()
+    return reason
 
 
 def use_kernels(who: str, backend: Backend | None, matrix: Tensor, n_steps: int, torch_only: str = "") -> bool:
@@ -56,7 +57,7 @@ def use_kernels(who: str, backend: Backend | None, matrix: Tensor, n_steps: int,
     return True
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def kernel_precision() -> str:
     """Return the precision of kernels: one fp16 matmul under "medium", otherwise three (split fp16)."""
     return "fast" if torch.get_float32_matmul_precision() == "medium" else "accurate"
