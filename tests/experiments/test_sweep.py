@@ -14,6 +14,8 @@ from isice.experiments import sweep
 from isice.experiments.loader import load_experiment
 from isice.experiments.runner import run_experiment
 from isice.records import find_records
+from isice.report.report_page import build_report
+from isice.report.results import load_results
 
 
 def job(config, folder, label):
@@ -48,6 +50,19 @@ def test_a_sweep_on_two_devices(tmp_path):
     assert sorted(text.splitlines()[0] for text in logs) == [
         f"hello from {name}" for name in ("gap", "isice", "isqrt_cov", "precision")
     ]
+
+
+def be_killed(config, folder, label):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_measurement_is_reported_as_failed(tmp_path):
+    experiment = load_experiment("memory")
+    run_experiment(experiment, tmp_path, be_killed, cells=experiment.cells()[:1], devices=["cpu"])
+    (record,) = find_records(tmp_path)
+    assert (record["kind"], record["status"]) == ("bench", "failed")
+    (comparison,) = build_report(load_results(tmp_path)).comparisons
+    assert sum(item.failed for _, items in comparison.rows for item in items) > 0
 
 
 def sleep(config, folder, label):

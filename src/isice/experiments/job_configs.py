@@ -37,8 +37,8 @@ def job_kinds() -> list[str]:
         >>> job_kinds()
         ['bench', 'dataset', 'frozen', 'structure', 'train']
     """
-    folder = str(Path(__file__).with_name("jobs"))
-    return sorted(module.name for module in pkgutil.iter_modules([folder]) if not module.name.startswith("_"))
+    folders = importlib.import_module(f"{__package__}.jobs").__path__
+    return sorted(module.name for module in pkgutil.iter_modules(folders) if not module.name.startswith("_"))
 
 
 def find_job(kind: str) -> Job:

@@ -1,6 +1,7 @@
 """Jobs: what they compute, and the record that each leaves."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,11 +9,16 @@ import torch
 from torch import nn
 
 from isice.config import config_hash, override
+from isice.experiments import jobs
 from isice.experiments.jobs import _measure, run_job
 from isice.experiments.jobs.bench import BenchConfig, measure
 from isice.experiments.jobs.dataset import DatasetConfig, dataset_sizes
 from isice.experiments.jobs.structure import StructureConfig, estimation_error, random_precision
-from isice.experiments.loader import load_recipe
+from isice.experiments.loader import load_experiment, load_recipe
+from isice.experiments.runner import run_experiment
+from isice.records import find_records
+from isice.report.report_page import build_report
+from isice.report.results import load_results
 
 
 def record(folder):
@@ -29,6 +35,27 @@ def test_a_training_run_is_evaluated_at_its_end(tmp_path):
     before = (tmp_path / "evaluation.json").stat().st_mtime_ns
     run_job(config, tmp_path, "label")  # finished: nothing is done again
     assert (tmp_path / "evaluation.json").stat().st_mtime_ns == before
+
+
+def test_a_new_kind_is_one_file(tmp_path, monkeypatch):
+    (tmp_path / "square.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from isice.experiments.job_configs import Job\n"
+        "@dataclass(frozen=True)\n"
+        "class SquareConfig:\n"
+        "    side: int = 1\n"
+        "    seed: int = 0\n"
+        "JOB = Job(SquareConfig, compute=lambda config: {'area': config.side**2})\n"
+    )
+    monkeypatch.setattr(jobs, "__path__", [*jobs.__path__, str(tmp_path)])
+    (tmp_path / "mine.toml").write_text(
+        "[experiment]\nkind = 'square'\n[grid]\nside = [2, 3]\n[metrics]\narea = { key = 'area' }\n"
+    )
+    experiment = load_experiment(tmp_path / "mine.toml")
+    run_experiment(experiment, tmp_path / "runs", partial(run_job, kind="square"))
+    assert [record["area"] for record in find_records(tmp_path)] == [4, 9]
+    (table,) = build_report(load_results(tmp_path / "runs")).comparisons
+    assert table.to_table().rows == [("2", "4.0"), ("3", "9.0")]
 
 
 @pytest.mark.parametrize("pooling", ["gap", "isice_mlp"])
