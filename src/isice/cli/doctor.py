@@ -43,7 +43,8 @@ def _extra(name: str, packages: tuple[str, ...]) -> str:
 
 
 def _kernels() -> str:
-    from ..ops._dispatch import MAX_SIZE, MAX_STEPS, kernel_precision, kernels_missing
+    from ..kernels.schedule import MAX_STEPS
+    from ..ops._dispatch import MAX_SIZE, kernel_precision, kernels_missing
 
     reason = kernels_missing()
     if reason:

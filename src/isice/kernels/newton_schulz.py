@@ -187,6 +187,7 @@ def _plan(key: KernelKey) -> Plan:
         n_tiles, n_slots, 1 if INTERPRETED else n_tiles, shape.interleave, shape.depth,
     )  # fmt: skip
     options: dict[str, Any] = {"CONFIG": config, "num_warps": 4, "launch_cooperative_grid": not INTERPRETED}
+    descriptors: Callable[..., list[Any]]
     kernel, descriptors = iterate, lambda slots: []
     if key.for_hopper and hopper is not None:
         kernel, descriptors = hopper.iterate, functools.partial(hopper.descriptors, config=config)

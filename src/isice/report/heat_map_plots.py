@@ -64,7 +64,8 @@ def class_overlay(picture: np.ndarray, signed: np.ndarray) -> np.ndarray:
     scaled = np.clip(signed / limit, -1, 1)
     cover: np.ndarray = np.abs(scaled)[..., None]
     colours: np.ndarray = mpl.colormaps[SIGNED](0.5 + 0.5 * scaled)[..., :3]
-    return (1 - cover) * (0.25 + 0.5 * to_grey(picture)) + cover * colours
+    blended: np.ndarray = (1 - cover) * (0.25 + 0.5 * to_grey(picture)) + cover * colours
+    return blended
 
 
 def to_grey(picture: np.ndarray) -> np.ndarray:
