@@ -166,11 +166,10 @@ def test_train_one_and_report_it(tmp_path):
 def test_train_takes_what_is_not_said_from_the_recipe(tmp_path):
     recipe = tmp_path / "mine.toml"
     recipe.write_text('[model]\npooling = "covariance"\n[data]\nname = "digits"\nbatch_size = 512\n', encoding="utf-8")
-    config = cli.training._config(None, None, None, str(recipe), [])
-    assert (config.model.pooling, config.model.backbone, config.data.batch_size) == ("covariance", "small_cnn", 512)
-    invoke("train", "--recipe", str(recipe), "--pooling", "gap", "--out", str(tmp_path / "run"), *QUICK)
-    record = json.loads((tmp_path / "run" / "record.json").read_text(encoding="utf-8"))
-    assert (record["config"]["model"]["pooling"], record["config"]["data"]["batch_size"]) == ("gap", 512)
+    invoke("train", "--recipe", str(recipe), "--out", str(tmp_path / "run"), *QUICK)
+    config = json.loads((tmp_path / "run" / "record.json").read_text(encoding="utf-8"))["config"]
+    assert (config["model"]["pooling"], config["model"]["backbone"]) == ("covariance", "small_cnn")
+    assert (config["data"]["batch_size"], config["model"]["reduce"]) == (512, 4)
 
 
 def test_resume(monkeypatch, capsys, tmp_path):

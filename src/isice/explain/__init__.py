@@ -2,8 +2,7 @@
 
 from .graph import ChannelGraph, channel_graphs, partial_correlations
 from .maps import class_maps, mean_maps
-from .runs import explain_runs
-from .samples import explain_samples
+from .runs import explain_runs, explain_samples
 from .structure import Structure, isice_before_after, structure
 
 __all__ = [

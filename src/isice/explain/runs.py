@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from .._checks import suggestion
+from .._checks import check_int, suggestion
 from .._specs import spec_name
-from ..config import DataConfig
+from ..config import DataConfig, load_config
 from ..data import load_splits
 from ..data.images import read_image
 from ..data.splits import info_in_use
@@ -79,6 +79,29 @@ def explain_runs(
     return write_explanations(explained, Path(out), graphs=graphs)
 
 
+def explain_samples(folders: Sequence[str | Path], out: str | Path, count: int = 2) -> dict[str, Path]:
+    """Write heat maps of ``count`` test images, evenly spaced over the test split.
+
+    Args:
+        folders: Run folders. Only runs with the dataset of the first one are shown.
+        out: Folder for the page and its figures; earlier ones are replaced.
+        count: Number of images.
+    """
+    check_int("explain", "count", count, minimum=1)
+    data = {Path(folder): load_config(Path(folder) / "config.toml").data for folder in folders}
+    if not data:
+        raise ValueError("explain: expected finished training runs with their checkpoints, got none.")
+    first = next(iter(data.values()))
+    alike = [folder for folder, config in data.items() if _dataset_key(config) == _dataset_key(first)]
+    size = len(load_splits(first).test)
+    images = [f"{_TEST}{size * number // min(count, size)}" for number in range(min(count, size))]
+    return explain_runs(alike, images, out, graphs=False)
+
+
+def _dataset_key(config: DataConfig) -> tuple[object, ...]:
+    return config.name, config.partition, config.transform, config.image_size
+
+
 def explain_image(
     trained: Trained, picture: Tensor, *, target: str | None = None, method: str = "centered", n_pairs: int = 6
 ) -> Explanation:
@@ -119,10 +142,10 @@ def _picture(config: DataConfig, source: str | Path) -> Tensor:
     if not str(source).startswith(_TEST):
         return read_image(source)
     number = str(source).removeprefix(_TEST)
-    part = load_splits(config).test
-    if not number.isdecimal() or int(number) >= len(part):
-        raise ValueError(f"explain: expected {_TEST}0 … {_TEST}{len(part) - 1} for a test image, got {str(source)!r}.")
-    return part.source[int(part.indices[int(number)])]
+    split = load_splits(config).test
+    if not number.isdecimal() or int(number) >= len(split):
+        raise ValueError(f"explain: expected {_TEST}0 … {_TEST}{len(split) - 1} for a test image, got {str(source)!r}.")
+    return split.source[int(split.indices[int(number)])]
 
 
 def _title(source: str | Path) -> str:

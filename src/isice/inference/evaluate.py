@@ -87,9 +87,9 @@ def evaluate_run(
     with cpu_threads(config.threads):
         splits = load_splits(config.data)
         _check_classes(trained, splits)
-        part = _select_split(splits, split, config)
+        images = _select_split(splits, split, config)
         start = time.perf_counter()
-        scores = _score(trained, part, config, device, flip, track)
+        scores = _score(trained, images, config, device, flip, track)
         seconds = time.perf_counter() - start
     key = {"split": split, "which": which, "epoch": trained.epoch, "flip": flip, "settings": settings}
     facts = {**key, **_provenance(trained, config, device, seconds), "skipped_images": len(splits.skipped)}
@@ -126,16 +126,16 @@ def _check_classes(trained: Trained, splits: Splits) -> None:
 def _select_split(splits: Splits, split: str, config: RunConfig) -> Split:
     if split == "train":
         return Split(splits.train.source, splits.test.transform, splits.train.indices.tolist())
-    part = splits.val if split == "val" else splits.test
-    if part is None:
+    chosen = splits.val if split == "val" else splits.test
+    if chosen is None:
         raise ValueError(f"eval: expected a validation split of {config.data.name!r}, got none; use --split test.")
-    return part
+    return chosen
 
 
-def _score(trained: Trained, part: Split, config: RunConfig, device: torch.device, flip: bool, track: Track) -> Scores:
+def _score(trained: Trained, split: Split, config: RunConfig, device: torch.device, flip: bool, track: Track) -> Scores:
     model, keeper = trained.model.to(device), ScoreKeeper(len(trained.classes))
     layout = torch.channels_last if config.channels_last else torch.preserve_format
-    for images, target in track(eval_loader(config, part, device)):
+    for images, target in track(eval_loader(config, split, device)):
         images = images.to(device, non_blocking=True, memory_format=layout)
         keeper.update(probabilities(model, images, flip=flip, precision=config.precision), target)
     return keeper.scores()

@@ -16,7 +16,7 @@ _BATCH = 32
 @torch.no_grad()
 def class_descriptors(
     model: nn.Module,
-    part: Split,
+    split: Split,
     device: torch.device,
     *,
     classes: tuple[str, ...],
@@ -27,7 +27,7 @@ def class_descriptors(
 
     Args:
         model: The network; it is set to eval mode.
-        part: The images; the first ``per_class`` of each class are used.
+        split: The images; the first ``per_class`` of each class are used.
         device: Where to compute.
         classes: Class names. Classes without images are omitted.
         per_class: Images per class.
@@ -40,10 +40,10 @@ def class_descriptors(
     model.eval()
     names, pictures, descriptors = [], [], []
     for label in range(min(len(classes), max_classes)):
-        members = torch.nonzero(part.targets == label).flatten()[:per_class].tolist()
+        members = torch.nonzero(split.targets == label).flatten()[:per_class].tolist()
         if not members:
             continue
-        images = torch.stack([part[index][0] for index in members])
+        images = torch.stack([split[index][0] for index in members])
         names.append(classes[label])
         pictures.append(_thumbnail(images.mean(dim=0)))
         found = [_descriptors(model, chunk.to(device)).float().cpu() for chunk in torch.split(images, _BATCH)]

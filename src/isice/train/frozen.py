@@ -44,7 +44,7 @@ def frozen_run(config: RunConfig) -> dict[str, Any]:
     torch.manual_seed(config.seed)
     network = cast(Network, build_model(config, splits))  # its classifier is not used
     plain = Split(splits.train.source, splits.test.transform, splits.train.indices.tolist())
-    batches = [eval_loader(config, part, device) for part in (plain, splits.test)]
+    batches = [eval_loader(config, split, device) for split in (plain, splits.test)]
     result = frozen_baseline(network, *batches, pooling=config.model.pooling, device=device)
     accuracy = {"train": result.train_accuracy, "test": result.test_accuracy}
     return {"accuracy": accuracy, "images": splits.sizes, "skipped_images": list(splits.skipped)}

@@ -76,28 +76,28 @@ class EpochBatches(Sampler[list[int]]):
 
 
 def train_loader(
-    config: RunConfig, part: Split, device: str | torch.device = "cpu", *, rank: int = 0, world_size: int = 1
+    config: RunConfig, split: Split, device: str | torch.device = "cpu", *, rank: int = 0, world_size: int = 1
 ) -> Loader:
     """Create the shuffled training loader of one process; :func:`start_epoch` selects the epoch."""
     batches = EpochBatches(
-        len(part),
+        len(split),
         config.data.batch_size,
         config.seed,
         accumulate=config.optim.accumulate,
         rank=rank,
         world_size=world_size,
     )
-    return create_loader(part, config.data, batches, device)
+    return create_loader(split, config.data, batches, device)
 
 
 def eval_loader(
-    config: RunConfig, part: Split, device: str | torch.device = "cpu", *, rank: int = 0, world_size: int = 1
+    config: RunConfig, split: Split, device: str | torch.device = "cpu", *, rank: int = 0, world_size: int = 1
 ) -> Loader:
     """Create a loader over every image once, in order, divided among the processes."""
     size = max(config.data.batch_size // (world_size * config.optim.accumulate), 1)
-    mine = list(range(rank, len(part), world_size))
+    mine = list(range(rank, len(split), world_size))
     batches = [mine[begin : begin + size] for begin in range(0, len(mine), size)]
-    return create_loader(part, config.data, batches, device)
+    return create_loader(split, config.data, batches, device)
 
 
 def batch_sampler(loader: Loader) -> EpochBatches:
@@ -116,9 +116,9 @@ def start_epoch(loader: Loader, epoch: int, done: int = 0) -> None:
         loader.dataset.set_epoch(epoch, seed=batches.seed)
 
 
-def describe_images(part: Any, indices: list[int], limit: int = 8) -> str:
+def describe_images(split: Any, indices: list[int], limit: int = 8) -> str:
     """Describe the images of a batch for an error message, with their files if there are any."""
-    where = getattr(part, "indices", None)
-    path = getattr(getattr(part, "source", None), "path", None)
+    where = getattr(split, "indices", None)
+    path = getattr(getattr(split, "source", None), "path", None)
     named = [f"{i}" if path is None or where is None else f"{i} ({path(int(where[i]))})" for i in indices[:limit]]
     return ", ".join(named) + (f" and {len(indices) - limit} more" if len(indices) > limit else "")

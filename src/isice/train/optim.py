@@ -50,9 +50,9 @@ def create_optimizer(model: nn.Module, config: OptimConfig) -> Optimizer:
 
 
 def layer_depths(names: list[str]) -> dict[str, int]:
-    """How many backbone layers lie above the one of each backbone parameter, counting that one.
+    """Return the depth of every backbone parameter: 1 for the last layer of the backbone, 2 below it, …
 
-    A layer is what shares a name up to its first number: ``features.28`` or ``layer1.0``, or else the module.
+    A layer is a module name up to its first number (``features.28``, ``layer1.0``), or the module.
 
     Example:
         >>> layer_depths(["backbone.conv1.weight", "backbone.layer1.0.bn1.weight", "classifier.weight"])

@@ -103,9 +103,9 @@ class Trainer:
         self.loader = train_loader(config, splits.train, fabric.device, **share)
         held_out = {"val": splits.val, "test": splits.test}
         self.held_out = {
-            name: eval_loader(config, part, fabric.device, **share)
-            for name, part in held_out.items()
-            if part is not None
+            name: eval_loader(config, split, fabric.device, **share)
+            for name, split in held_out.items()
+            if split is not None
         }
         self.selects_on = resolve_selection(config.select_on, has_val=splits.val is not None)
         self.state, self._saved = TrainerState(), None if checkpoint is None else checkpoint.state
