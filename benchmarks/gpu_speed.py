@@ -1,7 +1,6 @@
 """The second-order layers on a GPU, from features to vectors: time, memory, accuracy, share of the machine's limits.
 
 Usage: python benchmarks/gpu_speed.py [--quick] [--features FILE.npy] [--authors SICE.py] [--out FILE]
-       python benchmarks/gpu_speed.py --table    writes the tables of docs/gpu.md from the records
        python benchmarks/gpu_speed.py --recount FILE    counts the operations of a record anew; times stay as measured
        python benchmarks/gpu_speed.py --small    a smoke test of the script on any machine
 
@@ -34,7 +33,6 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import isice.functional as F
 from benchmarks import published
-from benchmarks.gpu_tables import write_document
 from benchmarks.measure import RESULTS, count_flops, median_error, median_ms, peak_mib, relative_error, write_results
 from isice.ops import _dispatch
 from isice.ops.covariance import covariance_reference
@@ -269,7 +267,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true", help="only 128 maps of 256 channels in float32")
     parser.add_argument("--small", action="store_true", help="tiny sizes, for a test of the script")
-    parser.add_argument("--table", action="store_true", help="write docs/gpu.md from the records, measure nothing")
     parser.add_argument("--recount", type=Path, metavar="FILE", help="count the operations of a record anew")
     parser.add_argument("--out", type=Path, default=RESULTS / "gpu_speed.json")
     args = parser.parse_args(argv)
@@ -304,9 +301,6 @@ def main(argv: list[str] | None = None) -> int:
     args, start = parse(argv), time.perf_counter()
     if args.recount:
         recount(args.recount)
-        return 0
-    if args.table:
-        write_document()
         return 0
     args.real = load_features(args.features) if args.features else None
     device, limits = torch.device(args.device), {}

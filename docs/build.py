@@ -8,13 +8,12 @@ owns. Tables are written from the records in ``benchmarks/results``.
 
 import argparse
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
-NAMES = ("readme", "methods", "benchmarks", "graphical_lasso", "scaling", "gallery")
+NAMES = ("readme", "methods", "benchmarks", "graphical_lasso", "scaling", "gpu", "gallery")
 
 
 def rendered(names: list[str]) -> dict[Path, str]:
@@ -39,10 +38,6 @@ def rebuild(names: list[str], *, draw: bool) -> list[str]:
     for path, text in rendered(names).items():
         path.write_text(text, encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
-    if set(names) == set(NAMES):
-        command = [sys.executable, str(ROOT / "benchmarks" / "gpu_speed.py"), "--table"]
-        if subprocess.run(command, cwd=ROOT, check=False).returncode:
-            failed.append("benchmarks/gpu_speed.py --table")
     return failed
 
 

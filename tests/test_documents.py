@@ -82,7 +82,7 @@ def build() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["readme", "methods", "benchmarks", "graphical_lasso", "scaling", "gallery"])
+@pytest.mark.parametrize("name", ["readme", "methods", "benchmarks", "graphical_lasso", "scaling", "gpu", "gallery"])
 def test_generated_pages_are_up_to_date(name, build, capsys):
     assert build.main(["--check", name]) == 0, capsys.readouterr().err
 

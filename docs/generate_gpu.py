@@ -1,36 +1,32 @@
-"""The tables of docs/gpu.md, from the records of gpu_speed.py, training_step.py, sustained.py and cpu_products.py."""
+"""Tables of the GPU pages, from the records of benchmarks/{gpu_speed,training_step,sustained,cpu_products}.py."""
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import RESULTS
-from benchmarks.pages import fill
+from benchmarks.pages import MISSING, ROOT, filled, read_results, table
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "gpu.md"
+GUIDE = ROOT / "docs" / "gpu.md"
+INTERNALS = ROOT / "docs" / "internals" / "gpu_measurements.md"
 NAMES = {"isice": "iSICE", "isqrt_cov": "iSQRT-COV", "precision": "Precision Ω", "isice_mlp": "iSICE+MLP", "gap": "GAP"}
 MAIN = (128, 256)  # batch and channels of the case in use
 MODES = ("highest", "high", "medium")
 # The authors' code, measured once on one H200 (float32 features, D = 256, 14×14; the step in bfloat16 autocast).
 PUBLISHED_STEP = {"gap": 55.0, "isqrt_cov": 69.9, "precision": 71.3, "isice": 130.7}
 PUBLISHED_LAYER = {("isice", 128): "126.4 / 95.0", ("isice", 32): "38.7 / 40.8", ("isqrt_cov", 128): "24.0"}
-MISSING = "—"
 Row = dict[str, Any]
 
 
-def write_document() -> None:
-    """Writes the tables of the page anew."""
-    fill(DOCUMENT, tables())
-
-
-def tables() -> dict[str, str]:
-    """Every generated part by the name of its marker."""
+def pages() -> dict[Path, str]:
+    """Return the user's page and the internals page with their tables."""
     names = ("gpu_speed_h200", "training_step_h200", "sustained_h200", "cpu_products")
-    speed, step, sustained, cpu = (_record(name) for name in names)
+    speed, step, sustained, cpu = (read_results(name) for name in names)
     layers = [row for row in speed["rows"] if row["part"] == "layer"]
-    return {
+    used = {
         "step": _with_facts(_step(step["rows"]), step),
+        "summary": _with_facts(_summary(layers), speed),
+    }
+    measured = {
         "layers": _with_facts(_layers(layers), speed),
         "sustained": _with_facts(_sustained(sustained["rows"]), sustained),
         "memory": _memory(layers),
@@ -39,11 +35,10 @@ def tables() -> dict[str, str]:
         "limits": _limits(speed["rows"]),
         "cpu": _with_facts(_cpu(cpu["rows"]), cpu),
     }
-
-
-def _record(name: str) -> dict[str, Any]:
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"rows": []}
+    return {
+        GUIDE: filled(GUIDE.read_text(encoding="utf-8"), used),
+        INTERNALS: filled(INTERNALS.read_text(encoding="utf-8"), measured),
+    }
 
 
 def _with_facts(table: str, record: dict[str, Any]) -> str:
@@ -89,7 +84,21 @@ def _step(rows: list[Row]) -> str:
         ours += [_cell(medium, "step_ms"), _cell(medium, "ratio_to_gap", ".3f"), _cell(high, "peak_mib", ",.0f")]
         body.append((NAMES.get(head, head), *theirs, *ours))
     header = ("head", "published code (ms)", "× GAP", "high (ms)", "× GAP", "medium (ms)", "× GAP", "peak MiB")
-    return _table(header, body)
+    return table(header, body)
+
+
+def _summary(rows: list[Row]) -> str:
+    """The case in use: times of PyTorch and the kernels, and peak memory."""
+    body = []
+    plain = [row for row in rows if (row["batch"], row["channels"], row["dtype"]) == (*MAIN, "float32")]
+    for head in _heads(plain):
+        wanted = (("torch", "high"), ("auto", "high"), ("auto", "medium"))
+        found = [_find(plain, head=head, backend=backend, mode=mode) for backend, mode in wanted]
+        times = [_pair(row, "forward_ms", "forward_backward_ms", ".2f") for row in found]
+        error = _pair(found[1], "error", "median_gradient_error", ".0e")
+        body.append((NAMES[head], *times, _cell(found[1], "peak_mib", ",.0f"), error))
+    columns = ("PyTorch, TF32 (ms)", "kernels, high (ms)", "kernels, medium (ms)", "peak, high (MiB)", "error, high")
+    return table(("layer", *columns), body)
 
 
 def _layers(rows: list[Row]) -> str:
@@ -116,7 +125,7 @@ def _layers(rows: list[Row]) -> str:
         "PyTorch, fp32",
         "PyTorch, TF32",
     )
-    return _table(("layer", "B", "D", "n", *columns, *(f"kernels, {mode}" for mode in MODES)), body)
+    return table(("layer", "B", "D", "n", *columns, *(f"kernels, {mode}" for mode in MODES)), body)
 
 
 def _sustained(rows: list[Row]) -> str:
@@ -128,7 +137,7 @@ def _sustained(rows: list[Row]) -> str:
         load = [_cell(row, key, ",.0f") for key in told]
         body.append((who, row["mode"], *times, *load))
     header = ("code", "mode", "rested (ms)", "under load (ms)", "MHz", "of at most", "W", "of at most")
-    return _table(header, body)
+    return table(header, body)
 
 
 def _memory(rows: list[Row]) -> str:
@@ -139,7 +148,7 @@ def _memory(rows: list[Row]) -> str:
             of_case = [row for row in plain if (row["head"], row["batch"], row["channels"]) == (head, batch, channels)]
             found = [_find(of_case, backend=backend) for backend in ("published", "torch", "auto")]
             body.append((NAMES[head], f"{batch}", f"{channels}", *(_cell(row, "peak_mib", ",.0f") for row in found)))
-    return _table(("layer", "B", "D", "as published (MiB)", "PyTorch (MiB)", "kernels (MiB)"), body)
+    return table(("layer", "B", "D", "as published (MiB)", "PyTorch (MiB)", "kernels (MiB)"), body)
 
 
 def _bf16(rows: list[Row]) -> str:
@@ -151,7 +160,7 @@ def _bf16(rows: list[Row]) -> str:
             found = [_find(of_case, mode=mode) for mode in MODES]
             times = [_pair(row, "forward_ms", "forward_backward_ms", ".2f") for row in found]
             body.append((NAMES[head], f"{batch}", f"{channels}", *times))
-    return _table(("layer", "B", "D", *(f"kernels, {mode}" for mode in MODES)), body)
+    return table(("layer", "B", "D", *(f"kernels, {mode}" for mode in MODES)), body)
 
 
 def _accuracy(rows: list[Row]) -> str:
@@ -161,7 +170,7 @@ def _accuracy(rows: list[Row]) -> str:
             backend = {"auto": "kernels", "torch": "PyTorch", "published": "as published"}.get(row["backend"])
             if backend:
                 body.append((NAMES[row["head"]], backend, row["mode"], _errors(row), _errors(row, "real_")))
-    return _table(("layer", "computed by", "mode", "synthetic features", "features of a network"), body)
+    return table(("layer", "computed by", "mode", "synthetic features", "features of a network"), body)
 
 
 def _errors(row: Row, kind: str = "") -> str:
@@ -184,7 +193,7 @@ def _limits(rows: list[Row]) -> str:
             cache = _bytes_from_cache(row) / row["forward_backward_ms"] / 1e9
             body.append((*case, counts, f"{row['tflops']:.0f}", *shares, f"{cache:.1f}"))
     header = ("layer", "B", "D", "mode", "products", "TFLOP/s", "of bfloat16", "of TF32", "of bandwidth", "cache, TB/s")
-    return f"{_table(('limit', 'measured', 'unit'), limits)}\n\n{_table(header, body)}"
+    return f"{table(('limit', 'measured', 'unit'), limits)}\n\n{table(header, body)}"
 
 
 def _bytes_from_cache(row: Row) -> float:
@@ -207,10 +216,4 @@ def _cpu(rows: list[Row]) -> str:
             cells += [_cell(row, f"compiled_{name}_ms"), _cell(row, f"compiled_{name}_ratio", ".2f")]
         body.append(tuple(cells))
     header = ("D", "B", "threads", "forward: its products (ms)", "it (ms)", "ratio", "compiled (ms)", "ratio")
-    return _table((*header, "with backward: its products (ms)", "it (ms)", "ratio", "compiled (ms)", "ratio"), body)
-
-
-def _table(header: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
-    rows = body or [(MISSING,) * len(header)]
-    rule = ["---", *["---:"] * (len(header) - 1)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (header, tuple(rule), *rows))
+    return table((*header, "with backward: its products (ms)", "it (ms)", "ratio", "compiled (ms)", "ratio"), body)
