@@ -1,5 +1,7 @@
 """Joint graphical lasso: optimality conditions, limiting cases, another implementation, certificates."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from scipy.optimize import linprog
 
 import isice.functional as F
 from isice.ops.graphical_lasso import NotConvergedWarning
-from isice.ops.joint_graphical_lasso import _fuse
+from isice.ops.graphical_lasso.fused import fuse_neighbours, fuse_pairs
 
 
 def class_covariances(classes=3, size=8, samples=40, seed=0, dtype=torch.float64):
@@ -28,7 +30,8 @@ def penalty_value(precision, sparsity, similarity, penalty):
             if i != j:
                 entries = precision[:, i, j]
                 pairs = [abs(entries[k] - entries[m]) for k in range(classes) for m in range(k)]
-                shared = sum(pairs) if penalty == "fused" else np.sqrt((entries**2).sum())
+                steps = np.abs(np.diff(entries)).sum()
+                shared = {"fused": sum(pairs), "time_varying": steps, "group": np.sqrt((entries**2).sum())}[penalty]
                 total += sparsity * np.abs(entries).sum() + similarity * shared
     return total
 
@@ -44,10 +47,10 @@ def violation_group(subgradient, entries, sparsity, similarity):
     ).max()
 
 
-def violation_fused(subgradient, entries, sparsity, similarity):
+def violation_fused(subgradient, entries, sparsity, similarity, reach=3):
     """Smallest error of V = λ₁a + λ₂Σ(±u) over the subgradients a, u of the absolute values: a linear program."""
     classes = len(entries)
-    pairs = [(k, m) for k in range(classes) for m in range(k + 1, classes)]
+    pairs = [(k, m) for k in range(classes) for m in range(k + 1, min(k + 1 + reach, classes))]
     edges = np.zeros((classes, len(pairs)))
     for column, (k, m) in enumerate(pairs):
         edges[k, column], edges[m, column] = 1, -1
@@ -64,13 +67,14 @@ def violation_fused(subgradient, entries, sparsity, similarity):
     return result.fun
 
 
-@pytest.mark.parametrize("penalty", ["group", "fused"])
+@pytest.mark.parametrize("penalty", ["group", "fused", "time_varying"])
 @pytest.mark.parametrize("samples", [40, 5])
 def test_optimality_conditions_hold(penalty, samples):
     cov, n = class_covariances(samples=samples), torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
     precision = F.joint_graphical_lasso(cov, 0.08, 0.05, penalty=penalty, class_weights=n, tol=1e-15).precision
     subgradient = (n[:, None, None] * (torch.linalg.inv(precision) - cov)).numpy()
-    theta, check = precision.numpy(), violation_group if penalty == "group" else violation_fused
+    theta = precision.numpy()
+    check = violation_group if penalty == "group" else partial(violation_fused, reach=3 if penalty == "fused" else 1)
     worst = max(check(subgradient[:, i, j], theta[:, i, j], 0.08, 0.05) for i in range(8) for j in range(i))
     assert worst < 2e-6
     np.testing.assert_allclose(np.diagonal(subgradient, axis1=1, axis2=2), 0, atol=2e-6)
@@ -78,7 +82,7 @@ def test_optimality_conditions_hold(penalty, samples):
     assert 0 < np.count_nonzero(theta[:, off]) < 3 * off.sum()
 
 
-@pytest.mark.parametrize("penalty", ["group", "fused"])
+@pytest.mark.parametrize("penalty", ["group", "fused", "time_varying"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_gap_follows_from_the_matrices_returned_and_bounds_the_error(penalty, dtype):
     cov = class_covariances(dtype=dtype)
@@ -100,7 +104,7 @@ def test_the_gap_follows_from_the_matrices_returned_and_bounds_the_error(penalty
 def test_without_similarity_the_classes_are_separate_graphical_lassos():
     cov = class_covariances()
     expected = F.graphical_lasso(cov, 0.1, tol=1e-12).precision
-    for penalty in ("group", "fused"):
+    for penalty in ("group", "fused", "time_varying"):
         result = F.joint_graphical_lasso(cov, 0.1, 0.0, penalty=penalty, tol=1e-13)
         torch.testing.assert_close(result.precision, expected, rtol=1e-5, atol=1e-6)
         assert torch.equal(result.precision != 0, expected != 0)
@@ -122,14 +126,19 @@ def test_the_group_penalty_shares_the_support():
     assert bool((precision == 0).any())
 
 
-def test_fusing_is_the_minimum_over_a_fine_grid():
-    values = torch.tensor([[[[0.9]], [[-0.4]], [[0.7]]]], dtype=torch.float64)
-    result = _fuse(values, torch.full((1, 1, 1, 1), 0.15, dtype=torch.float64)).flatten().numpy()
-    grid = np.arange(-0.5, 1.0, 0.01)
-    x = np.stack(np.meshgrid(grid, grid, grid, indexing="ij"), axis=-1)
-    spread = np.abs(x[..., 0] - x[..., 1]) + np.abs(x[..., 1] - x[..., 2]) + np.abs(x[..., 0] - x[..., 2])
-    cost = 0.5 * ((x - values.flatten().numpy()) ** 2).sum(-1) + 0.15 * spread
-    np.testing.assert_allclose(result, x.reshape(-1, 3)[cost.argmin()], atol=0.011)
+@pytest.mark.parametrize("fuse", [fuse_pairs, fuse_neighbours])
+def test_fusing_meets_the_optimality_conditions(fuse):
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randn(2, 6, 5, 4, generator=generator, dtype=torch.float64)
+    y[0, 3] = y[0, 2]  # a tie
+    penalty = torch.rand(2, 1, 5, 4, generator=generator, dtype=torch.float64) * torch.tensor([0.0, 0.3, 1, 5]).double()
+    x = fuse(y, penalty)
+    for place in np.ndindex(2, 5, 4):
+        entries, gradient = (t[place[0], :, place[1], place[2]].numpy() for t in (x, y - x))
+        lam = float(penalty[place[0], 0, place[1], place[2]])
+        assert violation_fused(gradient, entries, 0.0, lam, reach=6 if fuse is fuse_pairs else 1) < 1e-9
+    torch.testing.assert_close(x[..., 0], y[..., 0])
+    assert len(x[0, :, 0, 3].unique()) < 6
 
 
 def test_a_batch_gives_what_its_members_give_and_correlation_is_a_unit():
@@ -156,7 +165,9 @@ def test_a_warm_start_needs_fewer_iterations():
     torch.testing.assert_close(warm.precision, cold.precision, rtol=1e-2, atol=1e-3)
 
 
-@pytest.mark.parametrize(("penalty", "name", "classes"), [("group", "GGL", 3), ("fused", "FGL", 2)])
+@pytest.mark.parametrize(
+    ("penalty", "name", "classes"), [("group", "GGL", 3), ("fused", "FGL", 2), ("time_varying", "FGL", 4)]
+)
 def test_agrees_with_gglasso(penalty, name, classes):
     solver = pytest.importorskip("gglasso.solver.admm_solver", reason="gglasso is not installed")
     cov = class_covariances(classes, size=20, samples=30)

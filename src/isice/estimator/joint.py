@@ -27,7 +27,8 @@ class JointSparsePrecision(BaseEstimator):  # type: ignore[misc]
     Args:
         sparsity: λ₁ ≥ 0 on every entry off the diagonal.
         similarity: λ₂ ≥ 0 on what differs between the classes.
-        penalty: ``"group"``: classes share which edges exist; ``"fused"``: they also share their strengths.
+        penalty: ``"group"``: classes share which edges exist; ``"fused"``: they also share their strengths;
+            ``"time_varying"``: each class resembles the one before it, in the order of the sorted labels.
         scale: Unit of both penalties: ``"correlation"`` or ``"raw"``.
         covariance_estimator: As in :class:`SparsePrecision`, without ``"precomputed"``.
         tol: Largest duality gap, as a multiple of the number of classes times D.
@@ -58,7 +59,7 @@ class JointSparsePrecision(BaseEstimator):  # type: ignore[misc]
         sparsity: float = 0.1,
         similarity: float = 0.1,
         *,
-        penalty: Literal["group", "fused"] = "group",
+        penalty: Literal["group", "fused", "time_varying"] = "group",
         scale: Literal["raw", "correlation"] = "correlation",
         covariance_estimator: Any = "empirical",
         tol: float = 1e-6,

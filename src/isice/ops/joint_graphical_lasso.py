@@ -14,10 +14,11 @@ from .graphical_lasso.certified_admm import (
     log_det,
     proximal_log_det,
 )
+from .graphical_lasso.fused import fuse_neighbours, fuse_pairs
 
 __all__ = ["JointGraphicalLassoResult", "joint_graphical_lasso"]
 
-PENALTIES = ("group", "fused")
+PENALTIES = ("group", "fused", "time_varying")
 
 
 class JointGraphicalLassoResult(NamedTuple):
@@ -67,7 +68,8 @@ def joint_graphical_lasso(
 
     Minimises Σ_k n_k (−logdet Θ_k + ⟨S_k, Θ_k⟩) + λ₁ Σ_k Σ_{i≠j} |Θ_kij| + λ₂ P(Θ) over positive definite Θ_k. The
     group penalty P = Σ_{i≠j} (Σ_k Θ_kij²)^½ favours edges that all classes have or lack. The fused penalty
-    P = Σ_{i≠j} Σ_{k<l} |Θ_kij − Θ_lij| favours equal entries. The diagonal is not penalised.
+    P = Σ_{i≠j} Σ_{k<l} |Θ_kij − Θ_lij| favours equal entries. The time-varying penalty P = Σ_{i≠j} Σ_k
+    |Θ_kij − Θ_(k−1)ij| takes the classes as periods in order (Hallac et al. 2017). The diagonal is not penalised.
 
     It computes in float64 and is not differentiable.
 
@@ -75,7 +77,7 @@ def joint_graphical_lasso(
         cov: Covariance matrices S (..., K, D, D), positive semi-definite.
         sparsity: λ₁ ≥ 0, one number or one per problem, shape (...).
         similarity: λ₂ ≥ 0, likewise. With λ₂ = 0 the classes are separate graphical lassos.
-        penalty: ``"group"`` or ``"fused"``.
+        penalty: ``"group"``, ``"fused"`` or ``"time_varying"``.
         class_weights: n_k > 0, shape (K,), such as numbers of samples divided by their mean; 1 by default.
         weights: Non-negative, symmetric factors of both penalties per entry, (..., D, D).
         scale: Unit of the penalties: ``"raw"`` is that of ``cov``; ``"correlation"`` solves the problem of the
@@ -182,8 +184,8 @@ def _iterate(state: _State, penalty: str, iteration: int) -> _State:
 
 def _split(moved: Tensor, sparsity: Tensor, similarity: Tensor, penalty: str) -> tuple[Tensor, Tensor]:
     """Proximal point of the penalty and the remainder, which is the projection onto its dual ball."""
-    if penalty == "fused":
-        fused = _fuse(moved, similarity)
+    if penalty != "group":
+        fused = (fuse_pairs if penalty == "fused" else fuse_neighbours)(moved, similarity)
         clipped = torch.clamp(fused, -sparsity, sparsity)
         return fused - clipped, (moved - fused) + clipped
     clipped = torch.clamp(moved, -sparsity, sparsity)
@@ -193,32 +195,16 @@ def _split(moved: Tensor, sparsity: Tensor, similarity: Tensor, penalty: str) ->
     return torch.where(norm > similarity, rest * (1 - share), 0.0), clipped + rest * share
 
 
-def _fuse(values: Tensor, similarity: Tensor) -> Tensor:
-    """Proximal point of λ₂ Σ_{k<l} |x_k − x_l| over the classes (dimension 1).
-
-    The order of the classes does not change, so the penalty is linear in the sorted values, and the result is the
-    isotonic regression of the sorted values minus its slope: x_r = max_{a≤r} min_{b≥r} mean(y_a … y_b).
-    """
-    classes = values.shape[1]
-    ordered, order = values.sort(dim=1)
-    slope = 2 * torch.arange(classes, dtype=values.dtype, device=values.device) - (classes - 1)
-    y = ordered - similarity * slope[:, None, None]
-    regression = torch.full_like(y, -torch.inf)
-    for a in range(classes):
-        counts = torch.arange(1, classes - a + 1, dtype=y.dtype, device=y.device)[:, None, None]
-        means = y[:, a:].cumsum(1) / counts
-        smallest = means.flip(1).cummin(1).values.flip(1)
-        regression[:, a:] = torch.maximum(regression[:, a:], smallest)
-    return torch.empty_like(values).scatter_(1, order, regression)
-
-
 def _penalty_value(precision: Tensor, state: _State, penalty: str) -> Tensor:
     value = (state.sparsity * precision.abs()).sum((1, 2, 3))
     if penalty == "group":
         norms: Tensor = torch.linalg.vector_norm(precision, dim=1)
         return value + (state.similarity[:, 0] * norms).sum((1, 2))
-    difference = (precision.unsqueeze(1) - precision.unsqueeze(2)).abs().sum((1, 2))
-    return value + 0.5 * (state.similarity[:, 0] * difference).sum((1, 2))
+    if penalty == "fused":
+        difference = 0.5 * (precision.unsqueeze(1) - precision.unsqueeze(2)).abs().sum((1, 2))
+    else:
+        difference = precision.diff(dim=1).abs().sum(1)
+    return value + (state.similarity[:, 0] * difference).sum((1, 2))
 
 
 def _gap(state: _State, precision: Tensor, penalty: str) -> Tensor:
