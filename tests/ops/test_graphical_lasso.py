@@ -19,7 +19,7 @@ from isice.ops.graphical_lasso import (
     sparsity_max,
 )
 from isice.ops.graphical_lasso.admm import Strategy, admm
-from isice.ops.graphical_lasso.screening import _max_component, _padded_sizes, component_labels
+from isice.ops.graphical_lasso.screening import blocks_by_size, component_labels
 from isice.ops.graphical_lasso.solver import solve
 from isice.ops.graphical_lasso.start import cold_start
 from isice.ops.graphical_lasso.theta_step import _root_polynomials, half_theta_by_eigh, half_theta_by_newton_schulz
@@ -234,13 +234,15 @@ def test_blocks_are_solved_apart_and_join_exactly():
     assert torch.equal(whole != 0, expected != 0)
 
 
-def test_screening_on_cuda_makes_fewer_and_larger_batches():
+def test_screening_groups_components_by_padded_size():
     labels = component_labels(torch.block_diag(*(sample_cov(size, 30, seed=size) for size in (9, 1, 3, 20)))[None], 0.0)
     assert sorted(torch.unique(labels, return_counts=True)[1].tolist()) == [1, 3, 9, 20]
-    assert _padded_sizes(256, cuda=False) == [1, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256]
-    assert _padded_sizes(256, cuda=True) == [1, 8, 32, 64, 128, 256]
-    assert _max_component(256, cuda=False) == 192
-    assert _max_component(256, cuda=True) == 128
+    found = {}
+    for blocks in blocks_by_size(labels):
+        for variables, size in zip(blocks.variables, blocks.n_real.tolist(), strict=True):
+            found[size] = sorted(variables[:size].tolist())
+            assert len(variables) >= size
+    assert found == {9: list(range(9)), 3: list(range(10, 13)), 20: list(range(13, 33))}
 
 
 def test_badly_scaled_variables_change_only_the_units():

@@ -17,8 +17,9 @@ from ._registry import register_pooling
 class SICE(SPDPooling):
     """SICE: the graphical lasso of the channel correlations, solved to a certified duality gap.
 
-    Gradients come from the optimality conditions (implicit differentiation). Channels are scaled to unit variance, so
-    λ means the same for every layer and image; a channel without variance stays unconnected.
+    Gradients come from the optimality conditions (implicit differentiation). Channels are scaled to
+    unit variance, so λ means the same for every layer and image; a channel without variance stays
+    unconnected.
 
     Args:
         in_channels: Channels D of the feature map.

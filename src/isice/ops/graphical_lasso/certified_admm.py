@@ -34,7 +34,8 @@ def certified_admm(
         iterate: One iteration of the whole batch; its second argument counts from one.
         duality_gap: Gap (B,) in float64.
         bound: Largest accepted gap.
-        max_iter: Iterations after which the remaining problems are returned as they are, with a warning.
+        max_iter: Iterations after which the remaining problems are returned as they are, with a
+            warning.
         who: Operation that the warning names.
 
     Returns:
@@ -92,8 +93,8 @@ def log_det(matrix: Tensor) -> Tensor:
 def checked_problem(who: str, cov: Tensor, scale: str, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Symmetric float64 matrices in the unit of the penalty, the unit (..., D, D), and the factors of the penalty.
 
-    With ``scale="raw"`` the unit is one number per matrix, the mean variance, which only helps ADMM; with
-    ``"correlation"`` it is that of each pair of variables.
+    With ``scale="raw"`` the unit is one number per matrix, the mean variance, which only helps
+    ADMM; with ``"correlation"`` it is that of each pair of variables.
     """
     if cov.requires_grad:
         raise ValueError(f"{who}: expected matrices without gradient, because it is not differentiable; detach() them.")

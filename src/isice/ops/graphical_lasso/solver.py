@@ -58,14 +58,9 @@ def solve(
     # Half of the batch at a time keeps the working memory within that of a connected batch.
     half = cov.numel() // 2
     for blocks in itertools.chain.from_iterable(blocks.split(half) for blocks in blocks_by_size(labels)):
+        first = None if init is None else blocks.gather(init, 1.0)
         parts = _solve_connected(
-            blocks.gather(cov, 1.0),
-            blocks.gather(penalty, 0.0),
-            blocks.n_real,
-            tol,
-            max_iter,
-            None if init is None else blocks.gather(init, 1.0),
-            strategy,
+            blocks.gather(cov, 1.0), blocks.gather(penalty, 0.0), blocks.n_real, tol, max_iter, first, strategy
         )
         blocks.scatter_(precision, parts[0])
         blocks.scatter_(covariance, parts[1])
@@ -119,11 +114,8 @@ def _in_single_precision(
 ) -> tuple[Solution, Tensor | None]:
     """Run ADMM in float32; return the solution in the input's dtype and, if known, the inverse."""
     native = cov.dtype == torch.float32
-    chosen = replace(
-        strategy or Strategy.fastest(cov[:0].float()),
-        certificate="exact" if native else "estimate",
-        stop_stalled=True,
-    )
+    chosen = strategy or Strategy.fastest(cov[:0].float())
+    chosen = replace(chosen, certificate="exact" if native else "estimate", stop_stalled=True)
     limit = bound if native else 0.95 * bound  # margin for the error of the estimate
     size = max(1, CACHED_ENTRIES // cov[0].numel()) if chosen.reuse_theta else len(cov)
     inits = itertools.repeat(None) if init is None else init.float().split(size)
