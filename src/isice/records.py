@@ -3,12 +3,14 @@
 This module is the only place that knows the file. Fields of every record:
 
 - ``schema``: version of the format.
-- ``status``: ``"started"``, ``"finished"``, ``"failed"`` or ``"interrupted"``; the last two have an ``error``.
+- ``status``: ``"started"``, ``"finished"``, ``"failed"`` or ``"interrupted"``; the last two have an
+  ``error``.
 - ``kind``: the kind of job, ``"train"`` if absent.
 - ``hash``, ``config``, ``seed``: what was computed.
 - ``started``, ``commit``, ``versions``, ``hardware``: when, with which code, on which machine.
 
-A finished record also holds the results of its job. Torch is not imported here: reports read records without it.
+A finished record also holds the results of its job. Torch is not imported here: reports read
+records without it.
 """
 
 import datetime
@@ -90,11 +92,8 @@ def read_record(folder: Path) -> Record | None:
 
 def find_records(folder: str | Path) -> list[Record]:
     """Return all records under a folder by start time, each with its ``folder`` added."""
-    found = []
-    for path in sorted(Path(folder).rglob(RECORD_FILE)):
-        record = read_record(path.parent)
-        if record is not None:
-            found.append(record | {"folder": str(path.parent)})
+    folders = sorted(path.parent for path in Path(folder).rglob(RECORD_FILE))
+    found = [record | {"folder": str(own)} for own in folders if (record := read_record(own)) is not None]
     return sorted(found, key=lambda record: record["started"])
 
 
@@ -145,9 +144,10 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """Return the commit of the checkout that this package is imported from, or None outside a checkout.
+    """Return the commit of the checkout that this package is imported from, or None.
 
-    Uncommitted changes add ``+dirty``. ``ISICE_COMMIT`` names the commit of a copy without its repository.
+    Uncommitted changes add ``+dirty``. ``ISICE_COMMIT`` names the commit of a copy without its
+    repository.
     """
     if os.environ.get("ISICE_COMMIT"):
         return os.environ["ISICE_COMMIT"]

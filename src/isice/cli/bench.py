@@ -31,10 +31,10 @@ def bench(
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda:0.")] = "auto",
     out: Annotated[Path, typer.Option("--out", help="Folder for the records and reports.")] = Path("runs/bench"),
 ) -> None:
-    """Measure training steps (Table 5 of the paper), and pooling layers alone over channels and batch size.
+    """Measure training steps (Table 5 of the paper), and layers over channels and batch size.
 
-    Compare ratios to average pooling with the paper's, not seconds. On a CPU, layers are measured up to 128 channels
-    and batch size 8 by default; --limit selects other values.
+    Compare ratios to average pooling with the paper's, not seconds. On a CPU, layers are measured
+    up to 128 channels and batch size 8 by default; --limit selects other values.
 
     Examples:
 

@@ -41,9 +41,10 @@ def run(
         typer.Option("--images", min=0, help="Test images to draw heat maps of. [default: that of the file]"),
     ] = None,
 ) -> None:
-    """Run every configuration of an experiment that has no finished record yet, then write its report.
+    """Run the configurations of an experiment that have no finished record, and write its report.
 
-    Rerun the same command to resume. Without --out, all experiments share the finished runs in runs/.
+    Rerun the same command to resume. Without --out, all experiments share the finished runs in
+    runs/.
 
     Examples:
 
@@ -51,7 +52,8 @@ def run(
 
     - `isice run table3 --limit dataset=cub --set data.root=CUB_200_2011 --devices 0,1`
 
-    - `isice run table3 --data-root data`: data/cub200, data/cars and so on; data.root in the settings takes precedence
+    - `isice run table3 --data-root data`: data/cub200, data/cars and so on; data.root in the
+      settings takes precedence
 
     - `isice run table3 --shard $SLURM_ARRAY_TASK_ID/8`: one task of a job array of eight
     """

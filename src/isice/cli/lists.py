@@ -20,12 +20,7 @@ def list_(
 
     Example: `isice list --recipes --datasets`
     """
-    choices = (
-        (backbones, _backbones),
-        (datasets, _datasets),
-        (recipes, _recipes),
-        (experiments, _experiments),
-    )
+    choices = ((backbones, _backbones), (datasets, _datasets), (recipes, _recipes), (experiments, _experiments))
     for make in [make for wanted, make in choices if wanted] or [_poolings]:
         console.print(make())
 

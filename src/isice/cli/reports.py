@@ -25,9 +25,10 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Print the tables of a folder of runs, and write report.md, report.tex and report.html from its records.
+    """Print the tables of a folder of runs; write report.md, report.tex and report.html.
 
-    For an experiment of the paper: the paper's numbers, ours and the difference; — marks a missing record.
+    For an experiment of the paper: the paper's numbers, ours and the difference; — marks a missing
+    record.
 
     Examples:
 

@@ -12,7 +12,7 @@ Place = tuple[str, str | None]
 
 
 def with_roots(cells: Iterable[Cell], data_root: str | Path | None) -> list[Cell]:
-    """Return the cells with ``data.root`` set to ``data_root/<dataset>`` wherever the settings have none.
+    """Set ``data.root`` to ``data_root/<dataset>`` in the cells that have none.
 
     Example:
         >>> from isice.experiments.loader import load_experiment

@@ -1,7 +1,8 @@
 """The kinds of jobs and their configs, found in ``jobs/`` by file name.
 
-A kind is one file, ``jobs/<kind>.py``, with a variable ``JOB`` (see :class:`Job`). Such a file imports torch only
-inside its functions, so that experiments and reports can read configs without it.
+A kind is one file, ``jobs/<kind>.py``, with a variable ``JOB`` (see :class:`Job`). Such a file
+imports torch only inside its functions, so that experiments and reports can read configs without
+it.
 """
 
 import importlib
@@ -22,7 +23,8 @@ class Job:
     Attributes:
         config: A frozen dataclass with defaults for all fields and a field ``seed``.
         compute: Returns the results of a config; the record is written around it.
-        run: For jobs that write their own record: called with config, folder, label and whether to start over.
+        run: For jobs that write their own record: called with config, folder, label and whether to
+            start over.
     """
 
     config: type

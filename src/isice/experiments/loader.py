@@ -1,4 +1,4 @@
-"""Experiment files: a recipe, fixed settings and axes along which they vary, expanded to a grid of runs.
+"""Experiment files: a recipe, settings and axes, expanded to a grid of runs.
 
 ::
 
@@ -41,7 +41,7 @@ _RUN_WORDS = {"data.partition": "split"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of an experiment: name (also of its folder), config and its hash, and position (axis → value)."""
+    """One run of an experiment; ``at`` is its position (axis → value), ``name`` also its folder."""
 
     name: str
     label: str
@@ -58,7 +58,7 @@ class Experiment:
     Attributes:
         kind: Kind of job, one of :func:`isice.experiments.job_configs.job_kinds`.
         base: The config of all cells, before those of the axes.
-        expand: ``"product"``, or ``"rows"``: only combinations that are rows of the published table.
+        expand: ``"product"``, or ``"rows"``: only the rows of the published table.
         assignments: Overrides ``a.b=c``, applied last.
         changed: Those of them that change results.
         fixed: The table ``[config]``.
@@ -88,7 +88,7 @@ class Experiment:
     images: int = 0
 
     def with_settings(self, assignments: Iterable[str] = (), seeds: Iterable[int] | None = None) -> "Experiment":
-        """Return the experiment with overrides ``a.b=c``; a setting that the grid varies becomes fixed."""
+        """Apply overrides ``a.b=c``; a setting that the grid varies becomes fixed."""
         assignments = tuple(assignments)
         base = override(self.base, assignments)
         fixed = {split_assignment(assignment)[0] for assignment in assignments}
@@ -105,7 +105,7 @@ class Experiment:
         )
 
     def _changes(self, assignment: str, varied: set[str]) -> bool:
-        """Return whether an override changes results; execution settings and the seed do not count."""
+        """Return whether an override changes results, apart from the seed."""
         key = split_assignment(assignment)[0]
         return key != "seed" and (
             key in varied or config_hash(override(self.base, [assignment])) != config_hash(self.base)
@@ -240,7 +240,7 @@ def list_recipes() -> list[str]:
 
 
 def load_recipe(name_or_path: str | Path) -> RunConfig:
-    """Load a recipe (a training config) by its name in the package (``"small"``) or from a TOML file.
+    """Load a recipe (a training config) by name (``"small"``) or from a TOML file.
 
     Example:
         >>> load_recipe("small").optim.schedule

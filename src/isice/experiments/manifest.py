@@ -1,4 +1,4 @@
-"""The manifest of an experiment, ``experiment.json``: everything that a report of its runs needs."""
+"""``experiment.json``: everything that the report of an experiment needs besides records."""
 
 import json
 from collections.abc import Mapping
@@ -31,9 +31,9 @@ class Entry:
 class Manifest:
     """Titles, runs and published numbers of an experiment.
 
-    ``axes`` maps axis → value → label, ``changed`` are the overrides ``a.b=c`` that change results, and ``pool`` is the
-    folder of the records, relative to that of the manifest. The other fields are those of
-    :class:`isice.experiments.loader.Experiment`.
+    ``axes`` maps axis → value → label, ``changed`` are the overrides ``a.b=c`` that change results,
+    and ``pool`` is the folder of the records, relative to that of the manifest. The other fields
+    are those of :class:`isice.experiments.loader.Experiment`.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Manifest:
 
 
 def describe(experiment: Experiment, pool: str = ".") -> Manifest:
-    """Return the manifest of an experiment; ``pool`` is the folder of records, relative to that of the manifest."""
+    """Return the manifest of an experiment; ``pool`` is the relative folder of the records."""
     axes = {axis.name: {value.name: value.label for value in axis.values} for axis in experiment.axes}
     for aggregate in experiment.aggregates:
         if aggregate.axis in axes:
@@ -85,7 +85,7 @@ def write_manifest(manifest: Manifest, folder: Path) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Return the manifest of a folder of runs, or None if there is none that this version can read."""
+    """Return the manifest of a folder, or None if there is none that can be read."""
     path = folder / FILE
     content = _tuples(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     if content.keys() != {f.name for f in fields(Manifest)}:

@@ -65,7 +65,7 @@ def read_limits(experiment: Experiment, limits: Iterable[str]) -> dict[str, set[
 
 
 def unknown_axis(limit: str, axes: Iterable[Axis]) -> ValueError:
-    """Return the error for a limit without a known axis; it suggests the axis that has the value."""
+    """Return the error for a limit without a known axis, with a suggestion."""
     known = {axis.name: [value.name for value in axis.values] for axis in axes}
     listed = "; ".join(f"{name} ({_shortened(values)})" for name, values in known.items())
     name, _, words = limit.partition("=")
@@ -95,26 +95,22 @@ def plan(cells: Iterable[Cell], kind: str, records: list[Record], *, force: bool
 
 
 def _estimate(config: Any, kind: str, done: list[Record]) -> float | None:
-    """Estimate seconds from runs with the same network and data, and the same head if there are any."""
+    """Estimate seconds from runs with the same network and data, preferably the same head."""
     if kind != "train":
         times = [record["seconds"] for record in done if "seconds" in record]
         return sum(times) / len(times) if times else None
-    wanted = _cost_key(config.model.backbone, config.data.name, config.data.image_size)
+    wanted = (config.model.backbone, config.data.name, config.data.image_size)
     epochs = config.optim.epochs + config.optim.head_epochs
-    alike = [record for record in done if _record_key(record) == wanted and record.get("epochs")]
+    alike = [record for record in done if _cost_key(record) == wanted and record.get("epochs")]
     head = spec_name(config.model.pooling)
     same = [record for record in alike if spec_name(record["config"]["model"]["pooling"]) == head]
     rates = [sum(row["seconds"] for row in record["epochs"]) / len(record["epochs"]) for record in same or alike]
     return epochs * sum(rates) / len(rates) if rates else None
 
 
-def _record_key(record: Record) -> tuple[Any, ...]:
+def _cost_key(record: Record) -> tuple[Any, ...]:
     model, data = record["config"]["model"], record["config"]["data"]
-    return _cost_key(model.get("backbone"), data.get("name"), data.get("image_size"))
-
-
-def _cost_key(backbone: Any, data: Any, image_size: Any) -> tuple[Any, ...]:
-    return backbone, data, image_size
+    return model.get("backbone"), data.get("name"), data.get("image_size")
 
 
 def summary(steps: list[Step]) -> str:

@@ -43,7 +43,8 @@ class Metric:
     Attributes:
         name: Name in the published table.
         label: Name in reports.
-        key: Path in the record (``"accuracy.test"``); ``"evaluation.…"`` is read from the run's evaluation.json.
+        key: Path in the record (``"accuracy.test"``); ``"evaluation.…"`` is read from the run's
+            evaluation.json.
         scale: Factor on the stored number.
         digits: Decimals shown.
         of: For a ratio, the metric to divide.
@@ -89,7 +90,7 @@ class Note:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A published table: key → number, as printed. A key has one value per axis in ``rows`` and ``columns``."""
+    """A published table. A key has one value per axis; numbers are text, as printed."""
 
     source: str = ""
     rows: tuple[str, ...] = ()

@@ -39,23 +39,23 @@ def run_experiment(
     Args:
         experiment: The experiment.
         out: Folder for the runs, one sub-folder each.
-        compute: Computes a config into a folder under a label, and writes its record, also if it fails.
+        compute: Computes a config into a folder under a label, and writes its record, also if it
+            fails.
         cells: The cells to run; all of the experiment by default.
-        pool: Folder in which finished runs are searched; ``out`` by default. A common pool shares runs.
-        devices: Devices ("cuda:0", "cpu") with one process each; by default, this process runs all cells.
+        pool: Folder in which finished runs are searched; ``out`` by default. A common pool shares
+            runs.
+        devices: Devices ("cuda:0", "cpu") with one process each; by default, this process runs all
+            cells.
         force: Run finished cells again.
         tell: Called with a line of text for skipped and failed cells.
     """
     out = Path(out)
     write_manifest(describe(experiment, os.path.relpath(pool or out, out)), out)
     finished = {} if force else finished_folders(find_records(pool or out))
-    outcome, waiting, skipped = Outcome(), list[Cell](), list[Cell]()
-    for cell in experiment.cells() if cells is None else cells:
-        if cell.hash in finished:
-            skipped.append(cell)
-        else:
-            waiting.append(cell)
-    outcome.skipped.extend(cell.name for cell in skipped)
+    cells = experiment.cells() if cells is None else cells
+    waiting = [cell for cell in cells if cell.hash not in finished]
+    skipped = [cell for cell in cells if cell.hash in finished]
+    outcome = Outcome(skipped=[cell.name for cell in skipped])
     if len(skipped) > MAX_LISTED:
         tell(f"{len(skipped)} finished runs skipped")
     for cell in skipped if len(skipped) <= MAX_LISTED else ():

@@ -1,4 +1,4 @@
-"""The graph of the strongest partial correlations between channels, and where these channels are active."""
+"""The strongest partial correlations between channels, as a graph and over the image."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def channel_graph_figure(
     columns: int = 3,
     dpi: int = 120,
 ) -> Figure:
-    """Draw the strongest pairs of channels as a graph, and the activations of each pair over the image.
+    """Draw the graph of the strongest pairs of channels, and their activations.
 
     Args:
         picture: Pixels (H, W, 3) or (H, W), in [0, 1].
@@ -71,7 +71,7 @@ def _draw_graph(ax: Axes, pairs: np.ndarray, strengths: np.ndarray, title: str) 
 
 
 def pair_overlay(picture: np.ndarray, activations: np.ndarray) -> np.ndarray:
-    """Lay two channels (2, H, W) over a grey image in two colours, with a third where both are active: (H, W, 3).
+    """Lay two channels (2, H, W) over a grey image, in a third colour where both are active.
 
     Example:
         >>> pair_overlay(np.zeros((4, 4)), np.ones((2, 4, 4))).shape

@@ -32,7 +32,7 @@ class Item:
 
     @property
     def better(self) -> bool | None:
-        """Whether ours is better than the paper's; None if equal, or if the metric has no better direction."""
+        """Whether ours is better than the paper's; None if equal or undefined."""
         if not self.difference or not self.metric.better:
             return None
         return (self.difference > 0) == (self.metric.better == "higher")

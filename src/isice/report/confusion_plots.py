@@ -56,7 +56,7 @@ def _draw(axes: Axes, percent: np.ndarray, classes: list[str]) -> None:
 
 
 def confusion_caption(results: Results) -> str:
-    """Describe :func:`confusion_figure`, with the most frequent mistakes of the first configuration."""
+    """Describe :func:`confusion_figure`, with the most frequent mistakes."""
     text = "Confusion on the test data, in percent of the true class"
     for group in results.groups:
         for evaluation in filter(None, map(evaluation_on_test, group.finished)):

@@ -11,7 +11,7 @@ from .results import Group, Results
 
 
 def descriptors_figure(results: Results, max_classes: int = 10, max_rows: int = 6) -> Figure | None:
-    """Draw the mean image of each class and below it its mean descriptor by every head; None without descriptors."""
+    """Draw the mean image and mean descriptors of each class; None without descriptors."""
     found = [(group.label, arrays) for group in results.groups if (arrays := _arrays(group)) is not None]
     rows = [(label, arrays) for label, arrays in found if "matrices" in arrays or "vectors" in arrays][:max_rows]
     if not rows:
@@ -55,7 +55,7 @@ def _strip(
 
 
 def _sort_channels(values: np.ndarray) -> np.ndarray:
-    """Sort the channels of (K, D, D) or (K, 1, D) by the class whose diagonal (or entry) deviates most."""
+    """Sort the channels of (K, D, D) or (K, 1, D) by the class that deviates most."""
     matrix = values.shape[1] == values.shape[2]
     strength = np.abs(np.diagonal(values, axis1=1, axis2=2) if matrix else values[:, 0])
     order = np.lexsort((-strength.max(axis=0), strength.argmax(axis=0)))

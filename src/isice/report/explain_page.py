@@ -1,4 +1,4 @@
-"""The page of ``isice explain``: heat maps, class maps and channel graphs of images for several networks."""
+"""The page of ``isice explain``: heat maps, class maps and channel graphs of images."""
 
 import json
 import re
@@ -76,7 +76,7 @@ class ExplainedImage:
 
 
 def write_explanations(images: Sequence[ExplainedImage], folder: Path, *, graphs: bool = True) -> dict[str, Path]:
-    """Draw all figures into ``folder`` and write ``explain.html``, replacing those of an earlier call.
+    """Write all figures and ``explain.html``, replacing those of an earlier call.
 
     ``captions.json`` keeps the captions of the heat maps, for the report of the folder's runs.
 

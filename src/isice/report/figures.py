@@ -24,7 +24,7 @@ _FIGURES: dict[str, tuple[Callable[[Results], Figure | None], Callable[[Results]
 
 
 def draw_figures(results: Results, folder: Path) -> list[Picture]:
-    """Draw every figure for which there are data into ``folder``, as ``name.png`` and ``name-dark.png``."""
+    """Draw every figure that has data, as ``name.png`` and ``name-dark.png``."""
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     for name, (draw, caption) in _FIGURES.items():

@@ -1,4 +1,4 @@
-"""Sparse precision matrices: the graph, the path over λ and the selection curve, from plain arrays."""
+"""Sparse precision matrices: graph, path over λ and selection curve, from arrays."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,8 +22,8 @@ def plot_graph(
 ) -> Axes:
     """Plot variables on a circle, with an edge for each nonzero partial correlation.
 
-    Positive edges are blue, negative ones orange; the width shows the strength. Strongly connected variables are
-    neighbours.
+    Positive edges are blue, negative ones orange; the width shows the strength. Strongly connected
+    variables are neighbours.
 
     Args:
         partial_correlation: Matrix (D, D), zero where there is no edge.
@@ -56,16 +56,9 @@ def plot_graph(
     ax.scatter(points[:, 0], points[:, 1], s=60, color=NODE, zorder=2)
     for point, turn, name in zip(points, np.degrees(angle), names, strict=True):
         flip = 90 < turn % 360 < 270
-        ax.text(
-            1.06 * point[0],
-            1.06 * point[1],
-            name,
-            rotation=turn + 180 if flip else turn,
-            rotation_mode="anchor",
-            ha="right" if flip else "left",
-            va="center",
-            fontsize=9,
-        )
+        rotation, side = (turn + 180, "right") if flip else (turn, "left")
+        x, y = 1.06 * point
+        ax.text(x, y, name, rotation=rotation, rotation_mode="anchor", ha=side, va="center", fontsize=9)
     ax.set(xlim=(-1.7, 1.7), ylim=(-1.7, 1.7), aspect="equal", title=title)
     ax.axis("off")
     return ax
@@ -110,7 +103,7 @@ def plot_path(
 
 
 def plot_selection(model: Any, *, ax: Axes | None = None) -> Axes:
-    """Plot the selection curve of a fitted :class:`isice.estimator.SparsePrecisionCV`, and mark the selected λ."""
+    """Plot the selection curve of a fitted :class:`isice.estimator.SparsePrecisionCV`."""
     if not hasattr(model, "selection_curve_"):
         raise ValueError(f"plot_selection: expected a fitted SparsePrecisionCV, got {model!r}; call fit() first.")
     ax = ax or plt.figure(figsize=(6, 4)).add_subplot()

@@ -1,4 +1,4 @@
-"""Results over an axis of an experiment: lines over numbers, bars over names, the paper's numbers beside ours."""
+"""Results over an axis of an experiment: lines over numbers, bars over names."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Our numbers for the cells of a table: means over runs, aggregates and ratios, found in records."""
+"""Our numbers for a table, from records: means over runs, aggregates and ratios."""
 
 import math
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class MeasuredNumbers:
         return Measured(*mean_std(values)) if values else None
 
     def _aggregate(self, place: Place, metric: Metric, aggregate: Aggregate) -> Measured | None:
-        """Return the mean or deviation over the values of an axis, or None if one of them is missing."""
+        """Return the mean or deviation over an axis, or None if a value is missing."""
         parts = [self.find(place | {aggregate.axis: value}, metric) for value in aggregate.of]
         found = [part for part in parts if part is not None]
         if len(found) < len(parts):
@@ -76,7 +76,7 @@ class MeasuredNumbers:
 
 
 def number_of(record: Record, key: str) -> float | None:
-    """Return the number at a dotted path of a record; ``evaluation.…`` is a path in its evaluation on the test data."""
+    """Return the number at a dotted path of a record, or ``evaluation.…`` of its evaluation."""
     *tables, name = key.split(".")
     value: Any = record
     if tables[:1] == ["evaluation"]:

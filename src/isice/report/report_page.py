@@ -1,4 +1,4 @@
-"""The report of a folder of runs: ``report.md``, ``report.tex`` and a self-contained ``report.html``."""
+"""The report of a folder of runs in Markdown, LaTeX and self-contained HTML."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,7 @@ class Report:
 
 
 def write_report(folder: str | Path, manifest: Manifest | None = None, limits: Limits | None = None) -> dict[str, Path]:
-    """Write ``report.md``, ``report.tex``, ``report.html`` and the figures into ``folder``, from records alone.
+    """Write ``report.md``, ``report.tex``, ``report.html`` and figures, from records alone.
 
     Args:
         folder: A folder of runs, or of one run.
@@ -83,7 +83,7 @@ def build_report(results: Results, limits: Limits | None = None) -> Report:
 
 
 def _comparisons(results: Results, limits: Limits | None) -> list[Comparison]:
-    """Return no tables for training runs without published numbers: the table of runs has them all."""
+    """Return no tables for training runs without published numbers; see the table of runs."""
     manifest = results.manifest
     if manifest is None or (manifest.printed is None and manifest.kind == "train"):
         return []

@@ -43,7 +43,7 @@ class Results:
         axes: What the labels of a group are values of.
         groups: The configurations.
         manifest: The experiment, if the runs belong to one.
-        apart: Folders of other experiments inside the folder; their runs are not part of the report.
+        apart: Folders of other experiments inside the folder, which are left out.
     """
 
     title: str
@@ -64,7 +64,7 @@ def load_results(folder: str | Path, manifest: Manifest | None = None) -> Result
 
     Args:
         folder: The folder.
-        manifest: The experiment; by default the one in the folder's ``experiment.json``, if there is one.
+        manifest: The experiment; by default that of the folder's ``experiment.json``, if any.
     """
     folder = Path(folder)
     manifest = manifest or (read_manifest(folder) if folder.is_dir() else None)
@@ -74,7 +74,7 @@ def load_results(folder: str | Path, manifest: Manifest | None = None) -> Result
 
 
 def _planned_results(manifest: Manifest, records: list[Record]) -> Results:
-    """Group by the experiment's cells. Runs of other configurations are left out, further seeds are included."""
+    """Group by the experiment's cells; skip other configurations, include further seeds."""
     by_family: dict[str | None, list[Record]] = {}
     for record in records:
         by_family.setdefault(family_of_record(record), []).append(record)
@@ -105,7 +105,7 @@ def _results_without_plan(folder: Path, manifest: Manifest | None) -> Results:
 
 
 def _own_records(folder: Path) -> tuple[list[Record], tuple[str, ...]]:
-    """Return the records of a folder without those of experiments in it, and the folders of these experiments."""
+    """Return the records outside nested experiments, and the folders of these experiments."""
     if not folder.is_dir():
         raise FileNotFoundError(f"report: expected a folder of runs, got {str(folder)!r}, which does not exist.")
     records = find_records(folder)

@@ -80,7 +80,8 @@ def escape_latex(text: str) -> str:
 def result_table(results: Results) -> Table:
     """Return accuracies, training time and parameters of every training configuration.
 
-    Beside a table of published numbers, which shows what is missing, configurations without records are left out.
+    Beside a table of published numbers, which shows what is missing, configurations without records
+    are left out.
     """
     titles = [_AXIS_TITLES.get(axis, axis) for axis in results.axes]
     numbers = ("test %", "val %", "seeds", "training s", "parameters")

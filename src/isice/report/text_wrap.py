@@ -7,7 +7,7 @@ from matplotlib.textpath import TextPath
 
 
 def wrap_text(text: str, width: float, *, size: float, weight: str = "normal", lines: int = 2) -> list[str]:
-    """Wrap a text to at most ``lines`` lines no wider than ``width``; "…" ends a text that does not fit.
+    """Wrap a text to at most ``lines`` lines of ``width``; "…" ends one that does not fit.
 
     Lines break after a space, an underscore, a hyphen or a comma if possible, else anywhere.
 
@@ -36,7 +36,7 @@ def wrap_text(text: str, width: float, *, size: float, weight: str = "normal", l
 
 
 def _fitting_characters(text: str, width: float, font: FontProperties, end: str = "") -> int:
-    """Count the leading characters that fit with ``end`` after them; at least one, so that wrapping terminates."""
+    """Count the leading characters that fit with ``end`` after them, at least one."""
     count = len(text)
     while count > 1 and TextPath((0, 0), text[:count] + end, prop=font).get_extents().width > width:
         count -= 1

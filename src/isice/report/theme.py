@@ -1,4 +1,4 @@
-"""The look of all figures: matplotlib settings and colours for light and dark pages, and saving in both."""
+"""Matplotlib settings and colours of all figures, for light and dark pages."""
 
 import base64
 from collections.abc import Callable
@@ -13,7 +13,7 @@ THEMES = {
     "light": {"paper": "#ffffff", "ink": "#1f2328", "faint": "#d8dee4"},
     "dark": {"paper": "#161b22", "ink": "#e6edf3", "faint": "#373e47"},
 }
-# The palette of Okabe and Ito, safe for colour-blind readers; without black, which vanishes on dark pages.
+# The colour-blind safe palette of Okabe and Ito, without black, which vanishes on dark pages.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#b5a800")
 
 

@@ -17,7 +17,7 @@ def _trained(results: Results) -> list[tuple[int, Group]]:
 
 
 def accuracy_figure(results: Results) -> Figure | None:
-    """Draw the accuracy of every configuration with its uncertainty; None without any, or with too many."""
+    """Draw the accuracy of every configuration; None without any, or with too many."""
     groups = _trained(results)
     if not groups or len(groups) > MAX_DOTS:
         return None
@@ -39,7 +39,7 @@ def accuracy_figure(results: Results) -> Figure | None:
 
 
 def _interval(group: Group) -> tuple[float, float, float]:
-    """Return accuracy in percent, and ± one standard deviation over seeds or the sampling interval of a single run."""
+    """Return accuracy in percent and its bounds: ± std over seeds, or a sampling interval."""
     values = [100 * record["accuracy"]["test"] for record in group.finished]
     mean, std, n = mean_std(values)
     if n > 1:

@@ -1,4 +1,4 @@
-"""What one cell of an experiment computes: one file per kind of job, each with its config and a ``JOB``."""
+"""Jobs, which compute the cells of experiments: one file per kind, with config and ``JOB``."""
 
 import time
 from pathlib import Path

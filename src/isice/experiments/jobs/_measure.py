@@ -44,7 +44,7 @@ def peak_bytes(run: Callable[[], object], device: torch.device) -> int | None:
 
 
 def saved_bytes(layer: nn.Module, x: Tensor) -> int:
-    """Count the bytes that autograd saves for the backward pass, without weights and input; each storage once.
+    """Count the bytes that autograd saves for the backward pass, without weights and input.
 
     Example:
         >>> saved_bytes(nn.Sigmoid(), torch.zeros(4, 8))
@@ -61,7 +61,7 @@ def saved_bytes(layer: nn.Module, x: Tensor) -> int:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         out = layer(x.detach().requires_grad_())
-    # Keep `out` alive until here: the address of a freed storage could be reused and counted only once.
+    # Keep `out` alive until here: addresses of freed storages could be reused.
     del out
     return sum(saved.values())
 

@@ -18,9 +18,10 @@ _SIZES = ("reduce", "num_classes", "image_size", "channels", "side", "batch_size
 class BenchConfig:
     """What is measured. Weights are random; nothing is loaded.
 
-    ``what = "step"`` measures a training step of a network (forward, backward, optimizer) on images of ``image_size``.
-    ``what = "layer"`` measures forward and backward of the pooling layer alone, on ``channels`` feature maps of
-    ``side`` × ``side``. ``epoch_images`` is the number of images that ``epoch_minutes`` refers to.
+    ``what = "step"`` measures a training step of a network (forward, backward, optimizer) on images
+    of ``image_size``. ``what = "layer"`` measures forward and backward of the pooling layer alone,
+    on ``channels`` feature maps of ``side`` × ``side``. ``epoch_images`` is the number of images
+    that ``epoch_minutes`` refers to.
     """
 
     what: str = "step"
@@ -49,9 +50,10 @@ def measure(config: BenchConfig) -> dict[str, Any]:
     """Measure what the config describes.
 
     Returns:
-        For a step ``batch_seconds``, ``epoch_minutes``, ``peak_gib`` (None on a CPU) and ``parameters``. For a layer
-        ``forward_ms``, ``forward_backward_ms``, ``kept_mib`` (activations that autograd saves), ``kept_gb_per_image``
-        and ``peak_mib``. For both ``hardware`` and ``repeats``, the number of timed calls.
+        For a step ``batch_seconds``, ``epoch_minutes``, ``peak_gib`` (None on a CPU) and
+        ``parameters``. For a layer ``forward_ms``, ``forward_backward_ms``, ``kept_mib``
+        (activations that autograd saves), ``kept_gb_per_image`` and ``peak_mib``. For both
+        ``hardware`` and ``repeats``, the number of timed calls.
     """
     import torch
 

@@ -1,7 +1,8 @@
-"""The error of estimating a precision matrix of known structure (paper, Sec. 4, dense vs sparse structure).
+"""Errors of estimates of a known precision matrix (paper, Sec. 4, dense vs sparse structure).
 
-The paper draws samples from a normal distribution with a random dense or sparse precision matrix P. It says neither how
-P is drawn nor how λ is chosen. ``isice run structure`` shows how the result depends on the choices made here.
+The paper draws samples from a normal distribution with a random dense or sparse precision matrix P.
+It says neither how P is drawn nor how λ is chosen. ``isice run structure`` shows how the result
+depends on the choices made here.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class StructureConfig:
     Attributes:
         structure: Kind of matrix, see :func:`random_precision`.
         estimator: ``"sice"`` (graphical lasso) or ``"mle"`` (inverse of the sample covariance).
-        selection: How SICE gets λ: ``"rate"``, √(log size / samples), or ``"cv"``, by cross-validation.
+        selection: λ of SICE: ``"rate"``, √(log size / samples), or ``"cv"``, cross-validation.
         size: Number of variables.
         samples: Number of samples.
         seed: Seed of matrix and samples.
@@ -44,9 +45,10 @@ class StructureConfig:
 def random_precision(structure: str, size: int, rng: np.random.Generator) -> np.ndarray:
     """Draw a random positive definite matrix (D, D).
 
-    ``"dense"`` is AAᵀ/D of a square Gaussian matrix A: no entry is zero, and the eigenvalues span several orders of
-    magnitude. ``"dense_mild"`` has factors twice as wide and a ridge of 0.1, so that its eigenvalues lie roughly
-    between 0.2 and 3. ``"sparse"`` has about two edges per variable and is diagonally dominant.
+    ``"dense"`` is AAᵀ/D of a square Gaussian matrix A: no entry is zero, and the eigenvalues span
+    several orders of magnitude. ``"dense_mild"`` has factors twice as wide and a ridge of 0.1, so
+    that its eigenvalues lie roughly between 0.2 and 3. ``"sparse"`` has about two edges per
+    variable and is diagonally dominant.
 
     Example:
         >>> matrix = random_precision("sparse", 50, np.random.default_rng(0))
@@ -70,8 +72,8 @@ def estimation_error(config: StructureConfig) -> dict[str, Any]:
     For one seed, all estimators get the same matrix and samples.
 
     Returns:
-        ``error``: ‖P̂ − P‖ (Frobenius); ``relative_error``: the same divided by ‖P‖, so that P̂ = 0 has error 1;
-        ``density``: share of nonzero off-diagonal entries; ``sparsity``: the λ used, None without one.
+        ``error``: ‖P̂ − P‖ (Frobenius); ``relative_error``: the same divided by ‖P‖, so that P̂ = 0
+        has error 1; ``density``: share of nonzero off-diagonal entries; ``sparsity``: λ, if any.
     """
     rng = np.random.default_rng(config.seed)
     precision = random_precision(config.structure, config.size, rng)
@@ -91,8 +93,8 @@ def estimation_error(config: StructureConfig) -> dict[str, Any]:
 def _sparse_estimate(config: StructureConfig, samples: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the graphical lasso estimate and its λ, in units of correlation.
 
-    λ = √(log D / n) is the rate at which λ may decrease with the number of samples if the true matrix is sparse
-    (Rothman et al. 2008; Ravikumar et al. 2011).
+    λ = √(log D / n) is the rate at which λ may decrease with the number of samples if the true
+    matrix is sparse (Rothman et al. 2008; Ravikumar et al. 2011).
     """
     from ...estimator import SparsePrecision, SparsePrecisionCV
 
