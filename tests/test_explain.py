@@ -1,4 +1,4 @@
-"""What networks look at: maps against closed forms, graphs against planted ones, pages from a small trained run."""
+"""Explanations: maps against closed forms, graphs against known ones, pages from a small trained run."""
 
 import re
 import subprocess
@@ -28,7 +28,7 @@ from isice.train import train_run
 
 
 class Shift(nn.Module):
-    """Adds another constant to every channel."""
+    """Add a different constant to every channel."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.arange(1.0, x.shape[1] + 1)[:, None, None]

@@ -30,14 +30,14 @@ def folder(tmp_path_factory):
 
 
 def normalised(path):
-    """The picture as the network is to see it."""
+    """Read and normalise an image."""
     with Image.open(path) as image:
         pixels = np.asarray(image, dtype=np.float64) / 255
     return torch.from_numpy((pixels - MEAN) / STD).permute(2, 0, 1).float()
 
 
 def by_hand(folder, part, *, flip=False, which="best"):
-    """Probabilities and labels of a part, in the order of the files."""
+    """Return probabilities and labels of a split, in the order of the files."""
     files = sorted((folder / "pictures" / part).rglob("*.png"))
     images = torch.stack([normalised(file) for file in files])
     model = load_trained(folder / "run", which).model

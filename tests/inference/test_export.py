@@ -1,4 +1,4 @@
-"""Exported files: they compute what the network computes, for any batch; a file that does not is never left behind."""
+"""Exported files equal the network for any batch size; a file that differs is not written."""
 
 import json
 import sys
@@ -69,7 +69,7 @@ def test_onnx_computes_the_networks_logits(tmp_path, pooling):
 
 
 class Normalized(nn.Module):
-    """Divides by a length that is kept from zero by 1e-12 only."""
+    """Divide by a norm plus 1e-12."""
 
     def forward(self, x):
         return l2_normalize(x.flatten(1))[:, :3] + 1

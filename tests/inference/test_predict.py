@@ -1,4 +1,4 @@
-"""Predictions of image files: which files, what about bad ones, and the same numbers as the network's."""
+"""Predictions of image files: file arguments, unreadable images, and the probabilities of the network."""
 
 import shutil
 

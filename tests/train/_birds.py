@@ -1,4 +1,4 @@
-"""A folder of small pictures whose classes differ in colour, and a run of about a second trained on it."""
+"""A folder of small images whose classes differ in colour, and a run of about a second on it."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ COLOURS = ((20, 20, 20), (220, 200, 40), (60, 90, 200), (210, 60, 40), (110, 180
 
 
 def make_pictures(root: Path, *, train: int = 6, test: int = 4, classes: int = 5, seed: int = 0) -> Path:
-    """``root/{train,val,test}/<class>/<n>.png``, 12×12 pixels of noise around the colour of the class."""
+    """Write ``root/{train,val,test}/<class>/<n>.png``: 12×12 pixels of noise around the colour of the class."""
     rng = np.random.default_rng(seed)
     for part, count in (("train", train), ("val", 2), ("test", test)):
         for name, colour in zip(CLASSES[:classes], COLOURS, strict=False):
@@ -28,7 +28,7 @@ def make_pictures(root: Path, *, train: int = 6, test: int = 4, classes: int = 5
 
 
 def config(root: Path, *settings: str) -> RunConfig:
-    """A run on the pictures."""
+    """Return the config of a run on the images."""
     return override(
         RunConfig(),
         [
@@ -50,7 +50,7 @@ def config(root: Path, *settings: str) -> RunConfig:
 
 
 def make_run(folder: Path, *settings: str) -> Path:
-    """The run folder ``folder/run``, trained on the pictures in ``folder/pictures``."""
+    """Train ``folder/run`` on the images in ``folder/pictures``."""
     pictures = folder / "pictures"
     if not pictures.is_dir():
         make_pictures(pictures)
@@ -59,7 +59,7 @@ def make_run(folder: Path, *settings: str) -> Path:
 
 
 def make_untrained(folder: Path, data: str, *, in_chans: int, num_classes: int, pooling: str = "gap") -> Path:
-    """A run folder that holds nothing but the checkpoint of a network on embedded data, not trained at all."""
+    """Write a run folder with nothing but the checkpoint of an untrained network."""
     run = override(RunConfig(), [f"data.name={data}", f"model.pooling={pooling}", "model.reduce=4", "threads=1"])
     model = create_model("small_cnn", pooling=pooling, num_classes=num_classes, reduce=4, in_chans=in_chans)
     classes = tuple(str(number) for number in range(num_classes))

@@ -1,4 +1,4 @@
-"""Trains the runs of test_resume in child processes that kill themselves (SIGKILL) at a chosen moment.
+"""Train the runs of test_resume in child processes that kill themselves (SIGKILL) at a chosen moment.
 
 Run as ``python -m tests.train._killed FOLDER``; each moment gets a folder of its name. Children are forked before
 anything is computed, so that the (slow) imports are made once.

@@ -1,4 +1,4 @@
-"""A run of about a second, a model without BatchNorm, and what must be equal when two runs are."""
+"""A run of about a second, a model without BatchNorm, and helpers to compare two runs."""
 
 from torch import nn
 
@@ -22,7 +22,7 @@ TINY = override(
 
 
 class Linear(nn.Module):
-    """A model with some of the network's parts and a chosen auxiliary loss."""
+    """A linear model with the submodules of a network and a constant auxiliary loss."""
 
     def __init__(self, aux: float = 0.0) -> None:
         super().__init__()
@@ -41,10 +41,10 @@ def build_linear(config, splits):
 
 
 def without_times(rows):
-    """The numbers of each epoch that do not depend on the clock."""
+    """Return the metrics of each epoch without timings."""
     return [{key: value for key, value in row.items() if key not in ("seconds", "images_per_second")} for row in rows]
 
 
 def weights_of(folder, which="last"):
-    """The bytes of a checkpoint's weights."""
+    """Return the bytes of a checkpoint's weights."""
     return (folder / "checkpoints" / which / "model.safetensors").read_bytes()

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, damage is found, nothing is executed, an old one survives a failed write."""
+"""Checkpoints: atomic writes, detection of damage, no execution of pickles."""
 
 import errno
 import hashlib

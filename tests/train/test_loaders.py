@@ -96,8 +96,8 @@ def test_images_are_described_by_file_or_number():
         def path(self, index):
             return f"{index}.jpg"
 
-    class Part:
+    class Split:
         source, indices = Files(), torch.tensor([4, 5, 6])
 
-    assert describe_images(Part(), [2, 0]) == "2 (6.jpg), 0 (4.jpg)"
+    assert describe_images(Split(), [2, 0]) == "2 (6.jpg), 0 (4.jpg)"
     assert describe_images([], list(range(10))) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"

@@ -1,4 +1,4 @@
-"""metrics.jsonl and TensorBoard agree with the epochs that count."""
+"""metrics.jsonl and TensorBoard agree with the epochs of the checkpoint."""
 
 import builtins
 

@@ -1,4 +1,4 @@
-"""Every recipe resolves to a run that can be built, and those of the paper say what the paper says."""
+"""Every recipe resolves to a run that can be built, and the paper's recipes have its settings."""
 
 from importlib.resources import files
 

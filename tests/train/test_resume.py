@@ -1,4 +1,4 @@
-"""Killed at any moment, a run goes on to the very same result; what cannot be gone on from is an error."""
+"""A run killed at any moment resumes to the same result bit for bit; what cannot be resumed is an error."""
 
 import errno
 import json

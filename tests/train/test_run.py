@@ -1,4 +1,4 @@
-"""A run: it learns, repeats itself, leaves its folder, is not repeated when finished, and says why it stopped."""
+"""A run: accuracy, reproducibility, files, resuming of finished runs, and records of failures."""
 
 import json
 

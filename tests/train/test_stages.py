@@ -1,4 +1,4 @@
-"""Stages: which parts learn when."""
+"""Stages: which modules are trained when."""
 
 import pytest
 from torch import nn

@@ -160,7 +160,7 @@ def test_deterministic_algorithms_for_the_run_only(tmp_path):
 
 
 class Poison(nn.Module):
-    """Gives NaN for one image, known by its pixels."""
+    """Return NaN for one image, recognised by its pixels."""
 
     def __init__(self, image):
         super().__init__()
