@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.covariance import GraphicalLasso, log_likelihood
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold
@@ -146,11 +147,26 @@ def test_wrong_options_are_refused_at_fit(options, message):
         SparsePrecisionCV(**options).fit(chain_samples(20))
 
 
-def test_a_constant_variable_is_refused_with_a_reason():
+@pytest.mark.parametrize("options", [{}, {"penalize_diagonal": True}, {"scale": "raw"}])
+@pytest.mark.parametrize("value", [1.0, 0.1])  # the mean of many 0.1 is not 0.1
+def test_a_constant_variable_is_named(options, value):
+    x = chain_samples(23)
+    x[:, 3] = value
+    with pytest.raises(ValueError, match=r"got constant values of 3; drop constant variables"):
+        SparsePrecision(**options).fit(x)
+
+
+def test_a_constant_variable_is_fine_with_a_penalized_diagonal_on_the_raw_scale():
     x = chain_samples(20)
     x[:, 3] = 1.0
-    with pytest.raises(ValueError, match="drop constant variables"):
-        SparsePrecision().fit(x)
+    model = SparsePrecision(0.1, scale="raw", penalize_diagonal=True).fit(x)
+    assert model.precision_[3, 3] == pytest.approx(1 / 0.1)
+
+
+def test_n_jobs_limits_the_threads_during_the_fit_only():
+    before = torch.get_num_threads()
+    SparsePrecision(n_jobs=1).fit(chain_samples(20))
+    assert torch.get_num_threads() == before
 
 
 def test_unfitted_use_is_an_error():

@@ -36,6 +36,13 @@ def location(samples: Array, sample_weight: Array | None, assume_centered: bool)
     return np.asarray((weight * np.nan_to_num(samples)).sum(axis=0) / weight.sum(axis=0))
 
 
+def constant_variables(samples: Array) -> NDArray[np.bool_]:
+    """Which variables have one value only, missing ones apart (D,)."""
+    missing = np.isnan(samples)
+    lowest, highest = np.where(missing, np.inf, samples).min(axis=0), np.where(missing, -np.inf, samples).max(axis=0)
+    return np.asarray(highest <= lowest)
+
+
 def effective_samples(samples: Array, weight: Array | None) -> float:
     """Number of samples; with weights Kish's (Σw)²/Σw²."""
     return float(len(samples) if weight is None else weight.sum() ** 2 / (weight**2).sum())

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -16,7 +16,7 @@ from torch import Tensor
 from .._checks import check_choice, check_int, check_number
 from ..ops.correlation import partial_correlation
 from ..ops.graphical_lasso import SCALES, GraphicalLassoResult, graphical_lasso
-from .covariances import Array, check_covariance_estimator, covariance, effective_samples, location
+from .covariances import Array, check_covariance_estimator, constant_variables, covariance, effective_samples, location
 from .graph import GraphMixin
 from .inference import InferenceMixin
 from .reweighting import REWEIGHTINGS
@@ -169,6 +169,7 @@ class SparsePrecision(GraphMixin, InferenceMixin, EmpiricalCovariance):  # type:
         )
         if precomputed and samples.shape[0] != samples.shape[1]:
             raise ValueError(f"{who}: expected a precomputed covariance matrix (D, D), got shape {samples.shape}.")
+        self._check_variances(np.diag(samples) <= 0 if precomputed else constant_variables(samples))
         if sample_weight is None:
             return samples, None
         if self._source != "empirical":
@@ -193,6 +194,15 @@ class SparsePrecision(GraphMixin, InferenceMixin, EmpiricalCovariance):  # type:
         for name in ("sparsity", "alpha"):
             if plain.get(name) is not None:
                 check_number(who, name, plain[name])
+
+    def _check_variances(self, constant: NDArray[np.bool_]) -> None:
+        """Raise, with names, if a variable without variance makes the problem unbounded."""
+        if constant.any() and not (self.penalize_diagonal and self._unit == "raw"):
+            names = ", ".join(self._variable_names()[i] for i in np.flatnonzero(constant))
+            raise ValueError(
+                f"{type(self).__name__}: expected variables that vary, got constant values of {names}; drop constant "
+                "variables, or pass scale='raw' and penalize_diagonal=True."
+            )
 
     def _covariance(self, samples: Array, sample_weight: Array | None = None) -> Array:
         if isinstance(self._source, str) and self._source == "precomputed":
