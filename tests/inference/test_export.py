@@ -26,7 +26,7 @@ ONNX_HEADS = (
 EVERY_ONNX_HEAD = (
     *("bilinear", "compact_bilinear", "covariance", "dropcov", "fcbn", "gap", "hihca", "improved_bilinear"),
     *("isice", "isice_mlp", "isice_mlp_star", "isqrt_cov", "kernel_pooling", "low_rank_bilinear", "netfv", "netvlad"),
-    *("partial_correlation", "precision", "run", "smso", "tkpf"),
+    *("partial_correlation", "precision", "run", "smso", "spectral_map", "tkpf"),
 )
 NO_ONNX = {
     "deep_cov": "aten._linalg_eigh",
@@ -34,7 +34,6 @@ NO_ONNX = {
     "log_euclidean": "aten._linalg_eigh",
     "mpn_cov": "aten._linalg_eigh",
     "sice": "isice.graphical_lasso",
-    "spectral_map": "aten.linalg_inv_ex",
 }
 
 

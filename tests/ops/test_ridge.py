@@ -3,7 +3,7 @@ import torch
 from sklearn.covariance import LedoitWolf
 
 import isice.functional as F
-from isice.ops.ridge import ridge_inverse_reference, saturate_reference
+from isice.ops.ridge import newton_inverse, newton_steps, ridge_inverse_reference, saturate_reference
 
 from .conftest import symmetric
 
@@ -33,6 +33,39 @@ def test_ridge_inverse_of_singular_and_zero_matrices(make_cov):
     assert inverse.isfinite().all()
     assert cov.grad.isfinite().all()
     torch.testing.assert_close(inverse[1], torch.eye(8) / 1.5)
+
+
+def spectra(size):
+    """Eigenvalues with mean one: flat, one direction, one strong direction, a power law, half of them zero."""
+    ranks = torch.arange(1, size + 1, dtype=torch.float64)
+    one = (ranks == 1).double() * size
+    families = [torch.ones_like(ranks), one, 0.4 * one + 0.6, ranks**-1.5, (ranks <= size // 2).double()]
+    return torch.stack([values * size / values.sum() for values in families])
+
+
+@pytest.mark.parametrize("ridge", [0.01, 1.0, 10.0, 100.0])
+@pytest.mark.parametrize("size", [8, 64])
+def test_newton_converges_for_every_spectrum(ridge, size, generator):
+    vectors = torch.linalg.qr(torch.randn(5, size, size, generator=generator, dtype=torch.float64))[0]
+    values = spectra(size)
+    shifted = (vectors * (values + ridge)[:, None, :]) @ vectors.mT
+    exact = (vectors / (values + ridge)[:, None, :]) @ vectors.mT
+    n_iter = newton_steps(ridge, size)
+    for dtype, tolerance in ((torch.float64, 2e-7), (torch.float32, 2e-6 + 1e-7 * size / ridge)):
+        error = newton_inverse(shifted.to(dtype), ridge, n_iter).double() - exact
+        assert (error.norm(dim=(1, 2)) <= tolerance * exact.norm(dim=(1, 2))).all()
+    if ridge < 100:  # and no step could be left out
+        short = newton_inverse(shifted, ridge, n_iter - 1) - exact
+        assert (short.norm(dim=(1, 2)) > 1e-7 * exact.norm(dim=(1, 2))).any()
+
+
+def test_newton_with_a_ridge_per_matrix(make_cov):
+    ridge = torch.tensor([0.01, 5.0], dtype=torch.float64)
+    cov = make_cov(2, 6)
+    shifted = 6 * cov / cov.diagonal(dim1=1, dim2=2).sum(1)[:, None, None]
+    shifted = shifted + ridge[:, None, None] * torch.eye(6, dtype=torch.float64)
+    inverse = newton_inverse(shifted, ridge[:, None, None], newton_steps(1e-3, 6))
+    torch.testing.assert_close(inverse, torch.linalg.inv(shifted), rtol=1e-6, atol=1e-7)
 
 
 def test_shrink(make_cov):

@@ -11,13 +11,17 @@ from torch import Tensor
 
 from .._checks import check_choice, check_number, check_symmetric
 from ._linalg import add_diagonal, normalize_trace, symmetric, trace
-from ._numerics import full_precision
+from ._numerics import full_precision, matmul_no_tf32
 from .newton_schulz import newton_schulz_sqrt
 from .spectral import matrix_log, matrix_power
 
 SaturatingMap = Literal["ratio", "log"]
 # Steps of the square root that Newton–Schulz stands in for: those of iSQRT-COV.
 _SQRT_STEPS = 5
+# Newton's iteration goes on until the relative error is below this for every covariance.
+_NEWTON_TOLERANCE = 1e-7
+# A ridge per image is not known before a GPU has computed it: steps suffice for this one, the least of the rules.
+_LEAST_RIDGE = 1e-3
 
 
 def ridge_inverse_reference(cov: Tensor, ridge: float | Tensor) -> Tensor:
@@ -29,26 +33,56 @@ def ridge_inverse_reference(cov: Tensor, ridge: float | Tensor) -> Tensor:
     return cast(Tensor, torch.linalg.inv(shifted))
 
 
-def _spd_inverse(matrix: Tensor) -> Tensor:
-    if matrix.device.type == "cpu" and not torch.compiler.is_compiling():
-        return torch.cholesky_inverse(torch.linalg.cholesky(matrix))
-    return cast(Tensor, torch.linalg.inv(matrix))
+def newton_steps(ridge: float, size: int) -> int:
+    """Return how many steps of :func:`newton_inverse` suffice for every Σ' (D, D) with trace D and this ridge.
+
+    Example:
+        >>> newton_steps(10.0, 256), newton_steps(1.0, 256)
+        (6, 8)
+    """
+    rho, steps = size / (size + 2 * ridge), 1
+    while rho**2 > _NEWTON_TOLERANCE:
+        rho, steps = rho**2 / (2 - rho**2), steps + 1
+    return steps
 
 
-class _SPDInverse(torch.autograd.Function):
-    """A⁻¹ of positive definite matrices (B, D, D); keeps its output only. The backward pass differentiates too."""
+def newton_inverse(matrix: Tensor, ridge: float | Tensor, n_iter: int) -> Tensor:
+    """Compute M⁻¹ of M = Σ' + rI (B, D, D) by Newton's iteration X ← X(2I − MX), 2(n − 1) products for n steps.
+
+    The eigenvalues of M lie between r and r + D, whatever Σ'. With those of XM in [1 − ρ, 1 + ρ] a step brings them to
+    [1 − ρ², 1]; a factor 2/(2 − ρ²) then centres them on one again, which makes the first steps twice as effective.
+    """
+    size = matrix.shape[-1]
+    middle, rho = ridge + 0.5 * size, size / (size + 2 * ridge)
+    x = add_diagonal(-matrix / middle, 2.0) / middle
+    for _ in range(n_iter - 1):
+        factor, rho = 2 / (2 - rho**2), rho**2 / (2 - rho**2)
+        x = x * factor
+        x = 2 * x - matmul_no_tf32(x, matmul_no_tf32(matrix, x))
+    return symmetric(x)
+
+
+class _RidgeInverse(torch.autograd.Function):
+    """(Σ' + rI)⁻¹ of (B, D, D); keeps its output only. The backward pass differentiates too.
+
+    Cholesky on a CPU. Elsewhere Newton's iteration: batched factorisations are slow on a GPU and absent from ONNX.
+    """
 
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor) -> Tensor:
-        out = _spd_inverse(matrix)
+    def forward(ctx: Any, matrix: Tensor, ridge: float | Tensor) -> Tensor:
+        if matrix.device.type == "cpu" and not torch.compiler.is_compiling():
+            out = torch.cholesky_inverse(torch.linalg.cholesky(matrix))
+        else:
+            least = _LEAST_RIDGE if isinstance(ridge, Tensor) else ridge
+            out = newton_inverse(matrix, ridge, newton_steps(least, matrix.shape[-1]))
         ctx.save_for_backward(out)
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (out,) = ctx.saved_tensors
         with torch.autocast(out.device.type, enabled=False):
-            return cast(Tensor, -(out @ symmetric(grads[0]) @ out))
+            return -matmul_no_tf32(matmul_no_tf32(out, symmetric(grads[0])), out), None
 
 
 def _checked_ridge(who: str, ridge: float | Tensor, cov: Tensor) -> float | Tensor:
@@ -63,6 +97,11 @@ def _checked_ridge(who: str, ridge: float | Tensor, cov: Tensor) -> float | Tens
             f"got {tuple(ridge.shape)}."
         )
     return ridge.to(cov).expand(batch).reshape(-1, 1, 1)
+
+
+def _detached(ridge: float | Tensor) -> float | Tensor:
+    """The ridge as a constant: its gradient goes through the diagonal."""
+    return ridge.detach() if isinstance(ridge, Tensor) else ridge
 
 
 def _unit_mean(flat: Tensor) -> Tensor:
@@ -86,7 +125,9 @@ def ridge_inverse(cov: Tensor, ridge: float | Tensor) -> Tensor:
     check_symmetric("ridge_inverse", cov)
     weight = _checked_ridge("ridge_inverse", ridge, cov)
     flat = cov.reshape(-1, *cov.shape[-2:])
-    return cast(Tensor, _SPDInverse.apply(add_diagonal(_unit_mean(flat), weight))).reshape(cov.shape)
+    return cast(Tensor, _RidgeInverse.apply(add_diagonal(_unit_mean(flat), weight), _detached(weight))).reshape(
+        cov.shape
+    )
 
 
 @full_precision
@@ -146,7 +187,7 @@ def saturate(cov: Tensor, ridge: float | Tensor, *, kind: SaturatingMap = "ratio
         sigma = _unit_mean(matrix_power(sigma, power))
     shifted = add_diagonal(sigma, weight)
     if kind == "ratio":
-        out = add_diagonal(-weight * _SPDInverse.apply(shifted), 1.0)
+        out = add_diagonal(-weight * _RidgeInverse.apply(shifted, _detached(weight)), 1.0)
     else:
         log_weight = weight.log() if isinstance(weight, Tensor) else torch.tensor(weight, dtype=cov.dtype).log().item()
         out = add_diagonal(matrix_log(shifted), -log_weight)
