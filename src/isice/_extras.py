@@ -20,7 +20,7 @@ EXTRAS = {
 
 
 def missing_package(error: ModuleNotFoundError) -> str | None:
-    """Return a line that says which extra installs a missing package, or None for any other module.
+    """Return a message with the extra that installs a missing package, or None for others.
 
     Example:
         >>> missing_package(ModuleNotFoundError(name="matplotlib.pyplot"))

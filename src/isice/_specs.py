@@ -50,7 +50,7 @@ def split_sum(spec: str) -> list[tuple[float, str]]:
     try:
         node = ast.parse(spec.strip(), mode="eval").body
     except (SyntaxError, ValueError, AttributeError):
-        return [(1.0, spec)]  # parse_spec says what is wrong with it
+        return [(1.0, spec)]  # parse_spec raises the error
     terms = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         terms.append(node.right)

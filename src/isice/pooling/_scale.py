@@ -22,7 +22,7 @@ class OutputScale(nn.Module):
         scale: The factor, or its first value.
         learn: The factor is exp of a parameter.
         standardize: :meth:`init_from` sets a gain of one over the standard deviation of the vectors
-            that it sees.
+            it is given.
     """
 
     gain: Tensor
