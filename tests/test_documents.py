@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from types import ModuleType
 
+import matplotlib.pyplot as plt
 import pytest
 import torch
 
@@ -44,6 +45,17 @@ def test_the_code_of_the_graphical_lasso_page_runs():
     namespace = run_blocks(ROOT / "docs" / "graphical_lasso.md")
     assert namespace["result"].precision.shape == (8, 32, 32)
     assert namespace["model"].precision_.shape == (12, 12)
+
+
+def test_the_code_of_the_statistics_page_runs():
+    plt.switch_backend("Agg")
+    namespace = run_blocks(ROOT / "docs" / "statistics.md")
+    assert [text.get_text() for text in namespace["axes"].texts] == namespace["wine"].feature_names
+    assert namespace["graph"].number_of_nodes() == 13
+    assert namespace["tests"].edges.any()
+    assert namespace["cultivars"].precision_.shape == (3, 13, 13)
+    assert namespace["hidden"].rank_ >= 1
+    plt.close("all")
 
 
 def test_the_readme_counts_the_poolings():

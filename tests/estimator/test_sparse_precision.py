@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 from sklearn.covariance import GraphicalLasso, log_likelihood
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from isice.estimator import SparsePrecision, SparsePrecisionCV
+from isice.functional import graphical_lasso
 
 from .chain import chain_edges, chain_samples
 
@@ -32,6 +34,17 @@ def test_agrees_with_scikit_learn():
     np.testing.assert_allclose(ours.precision_, theirs.precision_, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(ours.location_, theirs.location_)
     assert ours.score(x) == pytest.approx(theirs.score(x), rel=1e-4)
+
+
+@pytest.mark.parametrize("load", [load_wine, load_breast_cancer, load_diabetes])
+def test_a_gap_leaves_few_edges_in_doubt(load):
+    """The figures of docs/statistics.md."""
+    cov = torch.as_tensor(np.corrcoef(load().data.T))
+    sparsity = torch.tensor([0.3, 0.1, 0.03], dtype=torch.float64)
+    edges = [graphical_lasso(cov, sparsity, tol=tol).precision.triu(1) != 0 for tol in (1e-12, 1e-4, 1e-6)]
+    assert 17 <= int(edges[0].sum((1, 2)).min()) <= int(edges[0].sum((1, 2)).max()) <= 215
+    assert int((edges[1] != edges[0]).sum((1, 2)).max()) <= 2
+    assert int((edges[2] != edges[0]).sum((1, 2)).max()) <= 1
 
 
 def test_learned_values_belong_together():
