@@ -149,3 +149,11 @@ def test_concatenation_in_a_model():
 def test_errors(spec, message):
     with pytest.raises(ValueError, match=message):
         create_pooling(spec, CHANNELS, num_classes=3)
+
+
+def test_partial_correlation_keeps_little_for_the_backward_pass():
+    kept = []
+    x = features(4, 64, 7, 7).requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+        create_pooling("partial_correlation(ridge=10, scale=5)", 64)(x)
+    assert sum(kept) <= x.numel() + 4 * 4 * 64 * 64

@@ -1,5 +1,7 @@
 """⑤ Covariance → correlation and precision → partial correlation: scaling to a unit diagonal."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -14,15 +16,39 @@ def correlation_reference(cov: Tensor) -> Tensor:
     return cov / (deviation.unsqueeze(-1) * deviation.unsqueeze(-2))
 
 
-def _unit_diagonal(matrix: Tensor, sign: float) -> Tensor:
-    """Return sign·M_ij/√(M_ii M_jj) with a unit diagonal; rows with M_ii ≤ 0 become rows of I."""
+def _scaled(matrix: Tensor, sign: float) -> tuple[Tensor, Tensor]:
+    """Return sign·M_ij/√(M_ii M_jj) with a zero diagonal, and 1/√M_ii; both are zero where M_ii ≤ 0."""
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)
     floor = NO_VARIANCE * diagonal.amax(-1, keepdim=True).clamp_min(NO_VARIANCE)
     positive = diagonal > floor
     scale = torch.where(positive, torch.where(positive, diagonal, 1.0).rsqrt(), 0.0)
-    scaled = sign * scale.unsqueeze(-1) * matrix * scale.unsqueeze(-2)
-    off_diagonal = ~torch.eye(matrix.shape[-1], dtype=torch.bool, device=matrix.device)
-    return add_diagonal_(scaled * off_diagonal, 1.0)
+    return _off_diagonal(matrix * (sign * scale).unsqueeze(-1) * scale.unsqueeze(-2)), scale
+
+
+def _off_diagonal(matrix: Tensor) -> Tensor:
+    return matrix * ~torch.eye(matrix.shape[-1], dtype=torch.bool, device=matrix.device)
+
+
+class _UnitDiagonal(torch.autograd.Function):
+    """sign·M_ij/√(M_ii M_jj) with a unit diagonal; rows with M_ii ≤ 0 become rows of I.
+
+    Keeps its input only; the backward pass is made of differentiable operations.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, sign: float) -> Tensor:
+        ctx.save_for_backward(matrix)
+        ctx.sign = sign
+        return add_diagonal_(_scaled(matrix, sign)[0], 1.0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (matrix,), grad = ctx.saved_tensors, _off_diagonal(grads[0])
+        with torch.autocast(matrix.device.type, enabled=False):
+            out, scale = _scaled(matrix, ctx.sign)
+            moment = (grad * out).sum(-1) + (grad * out).sum(-2)
+            result = grad * (ctx.sign * scale).unsqueeze(-1) * scale.unsqueeze(-2)
+            return result + torch.diag_embed(-0.5 * moment * scale.square()), None
 
 
 @full_precision
@@ -35,7 +61,8 @@ def correlation(cov: Tensor) -> Tensor:
                 [0.5000, 1.0000]])
     """
     check_square("correlation", cov)
-    return _unit_diagonal(cov, 1.0)
+    out: Tensor = _UnitDiagonal.apply(cov, 1.0)
+    return out
 
 
 @full_precision
@@ -50,4 +77,5 @@ def partial_correlation(precision: Tensor) -> Tensor:
                 [0.5000, 1.0000]])
     """
     check_square("partial_correlation", precision)
-    return _unit_diagonal(precision, -1.0)
+    out: Tensor = _UnitDiagonal.apply(precision, -1.0)
+    return out
