@@ -180,6 +180,8 @@ def test_agrees_with_gglasso(penalty, name, classes):
 def test_running_short_warns_with_the_gap():
     with pytest.warns(NotConvergedWarning, match=r"joint_graphical_lasso: 1 of 1 problems .* largest duality gap"):
         F.joint_graphical_lasso(class_covariances(samples=4), 0.001, 0.001, max_iter=2)
+    with pytest.warns(NotConvergedWarning, match="raise the penalties if cov is singular"):
+        F.joint_graphical_lasso(torch.ones(2, 3, 3), 0.0, 0.0, max_iter=20)
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,11 @@ def certified_admm(
     gap = torch.cat([part[2] for part in finished])[order]
     n_iter = torch.cat([part[3] for part in finished])[order]
     if bool((gap > bound).any()):
+        unbounded = "no positive definite dual point was found, so raise the penalties if cov is singular"
+        advice = unbounded if bool(torch.isinf(gap).any()) else "raise max_iter or tol"
         warnings.warn(
             f"{who}: {int((gap > bound).sum())} of {len(gap)} problems did not converge in {max_iter} iterations; the "
-            f"largest duality gap is {float(gap.max()):.3g}, asked for was {bound:.3g}; raise max_iter or tol.",
+            f"largest duality gap is {float(gap.max()):.3g}, asked for was {bound:.3g}; {advice}.",
             NotConvergedWarning,
             stacklevel=3,
         )
