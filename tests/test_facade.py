@@ -21,8 +21,10 @@ INTERNAL = {
     "factor_product_derivative",
     "flat_features",
     "isice_options",
+    "newton_inverse",
     "newton_schulz_value",
     "newton_schulz_vjp",
+    "newton_steps",
     "update",
 }
 # Operations that accept any float tensor, or none, as their first argument.
