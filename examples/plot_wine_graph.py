@@ -16,14 +16,7 @@ import numpy as np
 from sklearn.datasets import load_wine
 
 from isice.estimator import SparsePrecisionCV
-from isice.report.graph_plots import plot_graph, plot_path, plot_selection
 from isice.report.theme import style
-
-
-def partial_correlations(precision: np.ndarray) -> np.ndarray:
-    """Return −Θ_ij/√(Θ_ii Θ_jj) of a stack of precision matrices."""
-    scale = np.sqrt(np.diagonal(precision, axis1=-2, axis2=-1))
-    return -precision / (scale[:, :, None] * scale[:, None, :])
 
 
 def main(out: str) -> None:
@@ -41,12 +34,10 @@ def main(out: str) -> None:
     with mpl.rc_context(style()):
         figure = plt.figure(figsize=(11, 5.8), dpi=88)
         grid = figure.add_gridspec(2, 2, width_ratios=[1.5, 1])
-        ax = plot_graph(model.partial_correlation_, names, ax=figure.add_subplot(grid[:, 0]))
+        ax = model.plot_graph(labels=names, ax=figure.add_subplot(grid[:, 0]))
         ax.set_title(f"{edges} of {pairs} pairs depend on each other directly", loc="center")
-        plot_selection(model, ax=figure.add_subplot(grid[0, 1])).set_title("choosing λ")
-        path = partial_correlations(model.precision_path_)
-        ax = plot_path(model.sparsities_, path, chosen=model.sparsity_, ax=figure.add_subplot(grid[1, 1]))
-        ax.set_title("regularisation path")
+        model.plot_selection(ax=figure.add_subplot(grid[0, 1])).set_title("choosing λ")
+        model.plot_path(ax=figure.add_subplot(grid[1, 1])).set_title("regularisation path")
         figure.savefig(out)
 
 

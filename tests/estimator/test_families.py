@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.covariance import empirical_covariance, log_likelihood
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import isice.functional as F
@@ -54,6 +55,27 @@ def test_a_small_class_borrows_strength():
     joint = JointSparsePrecision(0.02, 0.1, penalty="fused").fit(x, y)
     assert joint.score(test, np.ones(2000, int)) > alone.score(test, np.ones(2000, int))
     assert (np.triu(joint.precision_[1] != 0, 1) & chain_edges()).sum() == 7
+
+
+def test_penalties_are_chosen_by_grid_search():
+    x = np.vstack([chain_samples(200, seed=1), chain_samples(40, seed=2)])
+    y = np.repeat([0, 1], [200, 40])
+    grid = {"sparsity": [0.3, 0.05], "similarity": [0.0, 0.1]}
+    search = GridSearchCV(JointSparsePrecision(penalty="fused", tol=1e-4), grid, cv=StratifiedKFold(3)).fit(x, y)
+    assert search.best_params_ == {"sparsity": 0.05, "similarity": 0.1}
+    latent = GridSearchCV(LatentSparsePrecision(tol=1e-4), {"sparsity": [0.5, 0.05]}, cv=3).fit(x)
+    assert latent.best_params_ == {"sparsity": 0.05}
+
+
+def test_periods_change_seldom():
+    x = np.vstack([chain_samples(60, seed=s) for s in range(4)])
+    model = JointSparsePrecision(0.05, 0.3, penalty="time_varying").fit(x, np.repeat(np.arange(4), 60))
+    unit = np.sqrt(np.stack([x[60 * k : 60 * k + 60].var(axis=0) for k in range(4)]))
+    standard = model.precision_ * unit[:, :, None] * unit[:, None, :]
+    off = ~np.eye(8, dtype=bool)
+    changes = np.abs(np.diff(standard, axis=0))[:, off] > 1e-9
+    assert changes.mean() < 0.2
+    assert (np.triu(model.precision_ != 0, 1).all(axis=0) & chain_edges()).sum() == 7
 
 
 def test_hidden_causes_leave_the_graph():
