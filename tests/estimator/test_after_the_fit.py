@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import NotFittedError
 
 from isice.estimator import SparsePrecision, SparsePrecisionCV
@@ -21,6 +22,24 @@ def test_the_refit_is_the_maximum_likelihood_on_the_support():
     cov = np.cov(x.T, bias=True)
     np.testing.assert_allclose(np.linalg.inv(refitted.precision_)[support], cov[support], atol=1e-4)
     assert refitted.score(x) > penalized.score(x)
+    assert 0 <= refitted.dual_gap_ <= 8e-11
+
+
+def test_the_refit_of_collinear_data_converges():
+    x = load_breast_cancer().data[:, :12]
+    model = SparsePrecision(0.1, threshold=0.05, refit="support", tol=1e-9).fit(x)
+    support = model.precision_ != 0
+    correlation = np.corrcoef(x.T)
+    unit = np.outer(x.std(axis=0), x.std(axis=0))
+    np.testing.assert_allclose((model.covariance_ / unit)[support], correlation[support], atol=1e-4)
+    assert model.dual_gap_ <= 12e-9
+
+
+def test_the_complete_graph_gives_the_inverse():
+    x = chain_samples(100)
+    model = SparsePrecision(1e-4, refit="support", tol=1e-12).fit(x)
+    assert np.all(model.precision_ != 0)
+    np.testing.assert_allclose(model.precision_, np.linalg.inv(np.cov(x.T, bias=True)), rtol=1e-6)
 
 
 def test_the_threshold_removes_weak_edges():
@@ -35,8 +54,8 @@ def test_the_threshold_removes_weak_edges():
 
 def test_a_support_without_maximum_likelihood_is_refused():
     x = chain_samples(4)
-    with pytest.raises(ValueError, match="too dense for the samples"), pytest.warns(RuntimeWarning):
-        SparsePrecision(0.01, refit="support", max_iter=200).fit(x)
+    with pytest.raises(ValueError, match="too dense for the samples"):
+        SparsePrecision(0.01, refit="support").fit(x)
 
 
 def test_concave_penalties_have_the_derivatives_of_their_definitions():
@@ -141,6 +160,8 @@ def test_the_networkx_graph_is_the_precision():
     matrix = networkx.to_numpy_array(graph, weight="precision")
     np.testing.assert_allclose(matrix + np.diag(np.diag(model.precision_)), model.precision_)
     np.testing.assert_allclose(networkx.to_numpy_array(graph) + np.eye(8), model.partial_correlation_)
+    model.feature_names_in_ = np.array(list("abcdefgh"), dtype=object)
+    assert list(model.to_networkx().nodes) == list("abcdefgh")
     with pytest.raises(NotFittedError):
         SparsePrecision().to_networkx()
 

@@ -19,6 +19,7 @@ from ..ops.graphical_lasso import SCALES, GraphicalLassoResult, graphical_lasso
 from .covariances import Array, check_covariance_estimator, constant_variables, covariance, effective_samples, location
 from .graph import GraphMixin
 from .inference import InferenceMixin
+from .refit import refit_on_support
 from .reweighting import REWEIGHTINGS
 
 __all__ = ["SparsePrecision"]
@@ -315,19 +316,15 @@ class SparsePrecision(GraphMixin, InferenceMixin, EmpiricalCovariance):  # type:
             self.covariance_ = np.asarray(np.linalg.inv(self.precision_), dtype=np.float64)
 
     def _refit_on_support(self) -> None:
-        # No correlation exceeds one, so twice that is a penalty that no entry off the support can pay.
-        weights = torch.as_tensor((self.precision_ == 0).astype(np.float64), device=self.device)
-        cov = torch.as_tensor(self.sample_covariance_, device=self.device)
-        result = graphical_lasso(
-            cov, 2.0, weights=weights, scale="correlation", tol=float(self.tol), max_iter=int(self.max_iter)
-        )
-        if not bool(torch.isfinite(result.gap)):
+        cov, start = (torch.as_tensor(m, device=self.device) for m in (self.sample_covariance_, self.precision_))
+        result = refit_on_support(cov, start, tol=float(self.tol))
+        if not result.gap <= self.tol * len(cov):
             raise ValueError(
-                f"{type(self).__name__}: expected a support on which the likelihood has a maximum, got one that is too "
-                f"dense for the samples; raise the sparsity or leave refit=None."
+                f"{type(self).__name__}: expected a graph on which the likelihood has a maximum, got one that is too "
+                "dense for the samples; raise the sparsity or leave refit=None."
             )
         self.precision_, self.covariance_ = to_numpy(result.precision), to_numpy(result.covariance)
-        self.dual_gap_, self.n_iter_ = float(result.gap), self.n_iter_ + int(result.n_iter)
+        self.dual_gap_, self.n_iter_ = result.gap, self.n_iter_ + result.n_iter
 
 
 @contextlib.contextmanager
