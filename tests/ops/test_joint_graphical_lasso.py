@@ -170,8 +170,8 @@ def test_a_warm_start_needs_fewer_iterations():
 )
 def test_agrees_with_gglasso(penalty, name, classes):
     solver = pytest.importorskip("gglasso.solver.admm_solver", reason="gglasso is not installed")
-    cov = class_covariances(classes, size=20, samples=30)
-    start = np.stack([np.eye(20)] * classes)
+    cov = class_covariances(classes, size=50, samples=120)
+    start = np.stack([np.eye(50)] * classes)
     expected, _ = solver.ADMM_MGL(cov.numpy(), 0.1, 0.05, name, start, tol=1e-10, rtol=1e-10, max_iter=5000)
     result = F.joint_graphical_lasso(cov, 0.1, 0.05, penalty=penalty, tol=1e-14)
     np.testing.assert_allclose(result.precision.numpy(), expected["Theta"], atol=1e-5)

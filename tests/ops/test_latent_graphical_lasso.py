@@ -105,9 +105,9 @@ def test_a_warm_start_needs_fewer_iterations():
 
 def test_agrees_with_gglasso():
     solver = pytest.importorskip("gglasso.solver.single_admm_solver", reason="gglasso is not installed")
-    cov = factor_covariance(size=20, samples=50)
+    cov = factor_covariance(size=50, samples=120)
     expected, _ = solver.ADMM_SGL(
-        cov.numpy(), 0.2, np.eye(20), tol=1e-10, rtol=1e-10, max_iter=5000, latent=True, mu1=1.0
+        cov.numpy(), 0.2, np.eye(50), tol=1e-10, rtol=1e-10, max_iter=5000, latent=True, mu1=1.0
     )
     result = F.latent_graphical_lasso(cov, 0.2, 1.0, tol=1e-13)
     np.testing.assert_allclose(result.sparse.numpy(), expected["Theta"], atol=1e-5)
@@ -121,3 +121,5 @@ def test_running_short_warns_and_wrong_penalties_are_refused():
         F.latent_graphical_lasso(torch.eye(3), 0.1, 0.0)
     with pytest.raises(ValueError, match="not differentiable"):
         F.latent_graphical_lasso(torch.eye(3, requires_grad=True), 0.1, 0.1)
+    with pytest.raises(ValueError, match="not differentiable"):
+        F.latent_graphical_lasso(torch.eye(3), torch.tensor(0.1, requires_grad=True), 0.1)

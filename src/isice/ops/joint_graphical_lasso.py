@@ -13,6 +13,7 @@ from .graphical_lasso.certified_admm import (
     checked_problem,
     log_det,
     proximal_log_det,
+    refuse_gradients,
 )
 from .graphical_lasso.fused import fuse_neighbours, fuse_pairs
 
@@ -103,6 +104,7 @@ def joint_graphical_lasso(
     check_choice(who, "scale", scale, ("raw", "correlation"))
     check_number(who, "tol", tol, strict=True)
     check_int(who, "max_iter", max_iter, minimum=1)
+    refuse_gradients(who, cov, sparsity, similarity, weights, class_weights)
     standard, unit, off = checked_problem(who, cov, scale, weights)
     if scale == "raw":  # one unit for all classes, which share penalties
         unit = unit.mean(-3, keepdim=True).expand_as(unit)

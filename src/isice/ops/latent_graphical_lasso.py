@@ -13,6 +13,7 @@ from .graphical_lasso.certified_admm import (
     checked_problem,
     log_det,
     proximal_log_det,
+    refuse_gradients,
 )
 
 __all__ = ["LatentGraphicalLassoResult", "latent_graphical_lasso"]
@@ -100,6 +101,7 @@ def latent_graphical_lasso(
     check_choice(who, "scale", scale, ("raw", "correlation"))
     check_number(who, "tol", tol, strict=True)
     check_int(who, "max_iter", max_iter, minimum=1)
+    refuse_gradients(who, cov, sparsity, trace_penalty, weights)
     standard, unit, off = checked_problem(who, cov, scale, weights)
     lam, mu = (torch.as_tensor(value, dtype=off.dtype, device=off.device) for value in (sparsity, trace_penalty))
     if not bool((lam >= 0).all() and (mu > 0).all() and torch.isfinite(lam).all() and torch.isfinite(mu).all()):

@@ -92,14 +92,18 @@ def log_det(matrix: Tensor) -> Tensor:
     return log_determinant(matrix.flatten(0, -3)).reshape(matrix.shape[:-2])
 
 
+def refuse_gradients(who: str, *inputs: object) -> None:
+    """Raise ValueError if an input requires a gradient."""
+    if any(isinstance(value, Tensor) and value.requires_grad for value in inputs):
+        raise ValueError(f"{who}: expected input without gradient, because it is not differentiable; detach() it.")
+
+
 def checked_problem(who: str, cov: Tensor, scale: str, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Symmetric float64 matrices in the unit of the penalty, the unit (..., D, D), and the factors of the penalty.
 
     With ``scale="raw"`` the unit is one number per matrix, the mean variance, which only helps
     ADMM; with ``"correlation"`` it is that of each pair of variables.
     """
-    if cov.requires_grad:
-        raise ValueError(f"{who}: expected matrices without gradient, because it is not differentiable; detach() them.")
     cov = cov.double()
     scales = cov.detach().diagonal(dim1=-2, dim2=-1).abs().clamp(min=torch.finfo(cov.dtype).tiny).sqrt()
     asymmetry = ((cov - cov.mT).abs() / (scales.unsqueeze(-1) * scales.unsqueeze(-2))).max()
