@@ -112,17 +112,22 @@ def test_debiasing_a_precomputed_matrix_needs_the_number_of_samples():
 
 
 @pytest.mark.slow
-def test_debiased_intervals_cover_the_truth_and_the_false_discovery_rate_is_kept():
-    size, n, covered, false = 20, 400, [], []
-    truth, off = chain_precision(size), ~np.eye(size, dtype=bool)
-    models = SparsePrecision(np.sqrt(np.log(size) / n)).fit_batch([chain_samples(n, size, s) for s in range(200)])
-    for model in models:
+@pytest.mark.parametrize(("factor", "edges_from", "edges_to"), [(1.0, 0.86, 0.90), (0.5, 0.92, 0.96)])
+def test_coverage_of_debiased_intervals_and_false_discovery_rate(factor, edges_from, edges_to):
+    """The figures of docs/statistics.md: nominal 95 %, apart for edges, which shrinkage still biases, and zeros."""
+    size, n, on_edges, on_zeros, false = 20, 400, [], [], []
+    truth, edges = chain_precision(size), chain_edges(size)
+    zeros = ~edges & ~np.eye(size, dtype=bool)
+    samples = [chain_samples(n, size, seed) for seed in range(200)]
+    for model in SparsePrecision(factor * np.sqrt(np.log(size) / n)).fit_batch(samples):
         result = model.debiased(fdr=0.1)
-        covered.append((np.abs(result.precision - truth) <= 1.96 * result.standard_error)[off].mean())
-        wrong = result.edges & ~chain_edges(size)
-        false.append(wrong.sum() / max(1, result.edges.sum()))
-    assert 0.92 < np.mean(covered) < 0.98
-    assert np.mean(false) < 0.12
+        covered = np.abs(result.precision - truth) <= 1.96 * result.standard_error
+        on_edges.append(covered[edges].mean())
+        on_zeros.append(covered[zeros].mean())
+        false.append((result.edges & ~edges).sum() / max(1, result.edges.sum()))
+    assert edges_from < np.mean(on_edges) < edges_to
+    assert 0.95 < np.mean(on_zeros) < 0.99
+    assert np.mean(false) < 0.1
 
 
 def test_edges_of_the_chain_are_stable_and_the_intervals_cover_the_fit():

@@ -75,8 +75,9 @@ class InferenceMixin:
     def debiased(self, *, fdr: float = 0.05, n_samples: float | None = None) -> DebiasedPrecision:
         """Return the debiased precision with p-values and control of the false discovery rate.
 
-        The theory is for the graphical lasso itself: leave ``reweight``, ``threshold`` and ``refit`` unset, and take λ
-        near √(log D / n) on the correlation scale.
+        The theory is for the graphical lasso of the empirical covariance: leave ``reweight``, ``threshold`` and
+        ``refit`` unset. Its λ is of order √(log D / n) on the correlation scale. In finite samples strong edges stay
+        biased, and a smaller λ covers them better.
 
         Args:
             fdr: Accepted expected share of false edges among those reported.
