@@ -216,20 +216,24 @@ def from_dict(values: Mapping[str, Any], base: RunConfig | None = None) -> RunCo
     return config
 
 
-def load_config(path: str | Path, base: RunConfig | None = None) -> RunConfig:
-    """Return ``base`` (default ``RunConfig()``) updated by a TOML file."""
-    return from_dict(read_toml(path), base)
+def load_config(path: str | Path) -> RunConfig:
+    """Read a config that :func:`to_toml` wrote, or part of one. Former keys are renamed."""
+    return from_dict(_parse_toml(path))
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """Read a TOML file and rename former keys, with a warning."""
+    """Read a TOML file written by a user. Former keys are renamed, with a warning."""
+    return _with_current_keys(_parse_toml(path))
+
+
+def _parse_toml(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(
             f"config: expected a TOML file, got {str(path)!r}, which does not exist; check the path."
         )
     try:
-        return _with_current_keys(tomllib.loads(path.read_text(encoding="utf-8")))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"config: expected valid TOML in {str(path)!r}: {error}.") from None
 

@@ -6,12 +6,15 @@ They come from ``train_run(load_config("config.toml"), folder, build=build)``. `
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from isice import create_model
+from isice.cli import app
 from isice.config import config_hash, load_config
 from isice.inference import evaluate_run
 from isice.report import write_report
@@ -40,6 +43,15 @@ def test_the_config_hash_is_unchanged(finished):
     assert config_hash(load_config(finished / "config.toml")) == HASH
     assert config_hash(load_trained(finished).config) == HASH
     assert train_run(load_config(finished / "config.toml"), finished, resume="must") == record
+
+
+def test_resuming_does_not_warn_about_keys_that_the_run_wrote(finished):
+    assert "\nsplit = " in (finished / "config.toml").read_text(encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        result = CliRunner().invoke(app, ["train", "--resume", "--out", str(finished)])
+    assert result.exit_code == 0, result.output
+    assert "already finished" in result.output
 
 
 @pytest.mark.parametrize("which", ["best", "last"])

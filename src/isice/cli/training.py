@@ -45,12 +45,14 @@ def train(
     - `isice train --resume --out runs/train/isice-0123456789ab`: with the settings of that run
     """
     from .._specs import spec_name
-    from ..config import config_hash
+    from ..config import config_hash, override
     from ..train import train_run
     from ..train.launch import is_main_process
     from ..train.resume import find_start
 
-    config = _config(model, pooling, data, _recipe(recipe, out, resume), settings or [])
+    shortcuts = {"model.backbone": model, "model.pooling": pooling, "data.name": data}
+    assignments = [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
+    config = override(_base_config(recipe, out, resume), [*assignments, *(settings or [])])
     name = f"{spec_name(config.model.pooling)}-{config_hash(config)}"
     folder = out or Path("runs") / "train" / name
     mode = {None: "auto", True: "must", False: "never"}[resume]
@@ -63,18 +65,12 @@ def train(
             tell(f"isice report {folder} adds heat maps of test images")
 
 
-def _recipe(recipe: str | None, out: Path | None, resume: bool | None) -> str:
-    """Return the given recipe, the config of the run to resume, or ``small``."""
-    own = None if out is None else out / "config.toml"
-    if recipe is None and resume and own is not None and own.is_file():
-        return str(own)
-    return recipe or "small"
-
-
-def _config(model: str | None, pooling: str | None, data: str | None, recipe: str, settings: list[str]) -> "RunConfig":
-    from ..config import override
+def _base_config(recipe: str | None, out: Path | None, resume: bool | None) -> "RunConfig":
+    """Return the config of the given recipe, of the run to resume, or of ``small``."""
+    from ..config import load_config
     from ..experiments.loader import load_recipe
 
-    shortcuts = {"model.backbone": model, "model.pooling": pooling, "data.name": data}
-    assignments = [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
-    return override(load_recipe(recipe), [*assignments, *settings])
+    own = None if out is None else out / "config.toml"
+    if recipe is None and resume and own is not None and own.is_file():
+        return load_config(own)
+    return load_recipe(recipe or "small")

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from .._checks import check_choice, check_int, suggestion
-from ..config import RunConfig, config_hash, from_dict, load_config, override, read_toml, split_assignment
+from ..config import RunConfig, config_hash, from_dict, override, read_toml, split_assignment
 from .axes import Axis, Value, flatten, nest, read_axes, without_settings
 from .job_configs import find_job, job_kinds
 from .published_numbers import METRIC, Aggregate, Metric, PublishedTable, read_aggregates, read_metrics, read_published
@@ -246,7 +246,7 @@ def load_recipe(name_or_path: str | Path) -> RunConfig:
         >>> load_recipe("small").optim.schedule
         'cosine'
     """
-    return load_config(_find(name_or_path, ("recipes",), list_recipes(), "recipe"))
+    return from_dict(read_toml(_find(name_or_path, ("recipes",), list_recipes(), "recipe")))
 
 
 def _find(name_or_path: str | Path, folders: tuple[str, ...], known: list[str], what: str) -> Path:
