@@ -293,7 +293,7 @@ def recount(path: Path) -> None:
             shape = Shape(row["batch"], row["channels"], row["side"])
             row |= arithmetic(row["head"], shape, row["side"] ** 2, DTYPES[row["dtype"]].itemsize)
             row |= fractions(row, limits)
-    record["recounted"] = f"operations were counted anew at commit {commit()}; times are as measured"
+    record["recounted"] = f"operations were recounted at commit {commit()}; times are as measured"
     path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

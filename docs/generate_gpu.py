@@ -9,11 +9,8 @@ from benchmarks.pages import MISSING, ROOT, filled, read_results, table
 GUIDE = ROOT / "docs" / "gpu.md"
 INTERNALS = ROOT / "docs" / "internals" / "gpu_measurements.md"
 NAMES = {"isice": "iSICE", "isqrt_cov": "iSQRT-COV", "precision": "Precision Ω", "isice_mlp": "iSICE+MLP", "gap": "GAP"}
-MAIN = (128, 256)  # batch and channels of the case in use
+MAIN = (128, 256)  # batch and channels of the main shape
 MODES = ("highest", "high", "medium")
-# The authors' code, measured once on one H200 (float32 features, D = 256, 14×14; the step in bfloat16 autocast).
-PUBLISHED_STEP = {"gap": 55.0, "isqrt_cov": 69.9, "precision": 71.3, "isice": 130.7}
-PUBLISHED_LAYER = {("isice", 128): "126.4 / 95.0", ("isice", 32): "38.7 / 40.8", ("isqrt_cov", 128): "24.0"}
 Row = dict[str, Any]
 
 
@@ -42,7 +39,7 @@ def pages() -> dict[Path, str]:
 
 
 def _with_facts(table: str, record: dict[str, Any]) -> str:
-    """The table and the line that says where its figures come from."""
+    """Return the table followed by a line with machine, versions, commit and command."""
     if not record["rows"]:
         return f"{table}\n\nNot measured yet."
     hardware, versions = record["hardware"], record["versions"]
@@ -78,17 +75,14 @@ def _step(rows: list[Row]) -> str:
     body = []
     for head in _heads(rows):
         high, medium = (_find(rows, head=head, mode=mode) for mode in ("high", "medium"))
-        quoted = PUBLISHED_STEP.get(head)
-        theirs = [MISSING] * 2 if quoted is None else [f"{quoted:.1f}", f"{quoted / PUBLISHED_STEP['gap']:.2f}"]
-        ours = [_cell(high, "step_ms"), _cell(high, "ratio_to_gap", ".3f")]
-        ours += [_cell(medium, "step_ms"), _cell(medium, "ratio_to_gap", ".3f"), _cell(high, "peak_mib", ",.0f")]
-        body.append((NAMES.get(head, head), *theirs, *ours))
-    header = ("head", "published code (ms)", "× GAP", "high (ms)", "× GAP", "medium (ms)", "× GAP", "peak MiB")
-    return table(header, body)
+        times = [_cell(high, "step_ms"), _cell(high, "ratio_to_gap", ".3f")]
+        times += [_cell(medium, "step_ms"), _cell(medium, "ratio_to_gap", ".3f"), _cell(high, "peak_mib", ",.0f")]
+        body.append((NAMES.get(head, head), *times))
+    return table(("pooling", "high (ms)", "× GAP", "medium (ms)", "× GAP", "peak MiB"), body)
 
 
 def _summary(rows: list[Row]) -> str:
-    """The case in use: times of PyTorch and the kernels, and peak memory."""
+    """Return times of PyTorch and the kernels, and peak memory, for the main shape."""
     body = []
     plain = [row for row in rows if (row["batch"], row["channels"], row["dtype"]) == (*MAIN, "float32")]
     for head in _heads(plain):
@@ -115,9 +109,8 @@ def _layers(rows: list[Row]) -> str:
             wanted += [("auto", mode) for mode in MODES]
             times = [_pair(cells.get(key), "forward_ms", "forward_backward_ms", ".2f") for key in wanted]
             theirs = [_cell(cells.get(("authors", mode)), "forward_backward_ms") for mode in ("highest", "high")]
-            quoted = PUBLISHED_LAYER.get((head, batch), MISSING) if channels == MAIN[1] else MISSING
-            quoted = quoted if MISSING in theirs else " / ".join(theirs)
-            body.append((NAMES[head], f"{batch}", f"{channels}", f"{side}²", quoted, *times))
+            authors = MISSING if MISSING in theirs else " / ".join(theirs)
+            body.append((NAMES[head], f"{batch}", f"{channels}", f"{side}²", authors, *times))
     columns = (
         "authors' code, fp32 / TF32",
         "as published, fp32",
@@ -133,8 +126,7 @@ def _sustained(rows: list[Row]) -> str:
     for row in rows:
         who = {"auto": "kernels", "authors": "authors' code"}[row["backend"]]
         times = [_cell(row, key, ".2f") for key in ("rested_ms", "sustained_ms")]
-        told = ("sm_mhz", "most_sm_mhz", "power_w", "power_limit_w")
-        load = [_cell(row, key, ",.0f") for key in told]
+        load = [_cell(row, key, ",.0f") for key in ("sm_mhz", "most_sm_mhz", "power_w", "power_limit_w")]
         body.append((who, row["mode"], *times, *load))
     header = ("code", "mode", "rested (ms)", "under load (ms)", "MHz", "of at most", "W", "of at most")
     return table(header, body)
@@ -174,7 +166,7 @@ def _accuracy(rows: list[Row]) -> str:
 
 
 def _errors(row: Row, kind: str = "") -> str:
-    """The errors of vectors and gradients, and that of the gradient of the median image."""
+    """Return the errors of vectors and gradients, and of the median image's gradient."""
     of_all = _pair(row, f"{kind}error", f"{kind}gradient_error", ".0e")
     return of_all if of_all == MISSING else f"{of_all} ({_cell(row, f'{kind}median_gradient_error', '.0e')})"
 
@@ -197,9 +189,10 @@ def _limits(rows: list[Row]) -> str:
 
 
 def _bytes_from_cache(row: Row) -> float:
-    """What the products of the kernels read: for each tile of 64×64, 64 rows of each factor in one or two planes.
+    """Return the bytes that the matrix products read.
 
-    A stage has two factors, and with its derivative four.
+    Each 64×64 tile reads 64 rows of each factor, in one or two planes. A stage has two factors, and
+    four with its derivative.
     """
     n_blocks = -(-row["channels"] // 64)
     rows_of_a_factor = 64 * 64 * n_blocks * 2 * (1 if row["mode"] == "medium" else 2)
@@ -215,5 +208,7 @@ def _cpu(rows: list[Row]) -> str:
             cells += [f"{row[f'{name}_products_ms']:.1f}", f"{row[f'{name}_ms']:.1f}", f"{row[f'{name}_ratio']:.2f}"]
             cells += [_cell(row, f"compiled_{name}_ms"), _cell(row, f"compiled_{name}_ratio", ".2f")]
         body.append(tuple(cells))
-    header = ("D", "B", "threads", "forward: its products (ms)", "it (ms)", "ratio", "compiled (ms)", "ratio")
-    return table((*header, "with backward: its products (ms)", "it (ms)", "ratio", "compiled (ms)", "ratio"), body)
+    header = ("D", "B", "threads", "forward: products alone (ms)", "layer (ms)", "ratio", "compiled (ms)", "ratio")
+    return table(
+        (*header, "forward and backward: products alone (ms)", "layer (ms)", "ratio", "compiled (ms)", "ratio"), body
+    )
