@@ -1,15 +1,14 @@
-"""How much of iSICE's time on a CPU is spent in its matrix products: the operation against its own products alone.
+"""Measure iSICE on a CPU against the time of its matrix products alone.
 
 Usage: python benchmarks/cpu_products.py [--sizes 64 128 256] [--batch 8] [--threads 1 2] [--out FILE]
 
-The products (shapes, scalars, which memory feeds which) are recorded while the operation runs, then replayed on memory
-allocated beforehand, which overlaps as the operation's own did. Both are timed in alternation and the shortest of each
-is kept: what else the machine does only ever adds to a time. One thread is timed by its CPU time, several by the wall
-clock.
+The products are recorded while the operation runs, then replayed on preallocated buffers that
+overlap as the operation's own memory did. Both are timed in alternation and the shortest time of
+each is kept. One thread is timed by CPU time, several by wall time.
 
-Where there is a C++ compiler, the operation under torch.compile (with ``cpp_wrapper``) takes its turn too. Compiled,
-forward and backward share products, which costs memory. Its ratio is that to its own products: these are counted, and
-get their share of the time of the replay, as all products are of one size.
+With a C++ compiler, the operation is also timed under torch.compile (with ``cpp_wrapper``). Compiled
+forward and backward share products, which costs memory. Their time is compared with that of as many
+products of the replay.
 """
 
 import argparse
@@ -39,7 +38,7 @@ PRODUCTS: dict[Any, Callable[..., Tensor]] = {
 
 
 class Place(NamedTuple):
-    """Where the matrices of an operand lay, and how."""
+    """Address and layout of an operand."""
 
     address: int
     shape: tuple[int, ...]
@@ -48,7 +47,7 @@ class Place(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The address behind the last entry."""
+        """Return the address after the last entry."""
         last = sum((size - 1) * stride for size, stride in zip(self.shape, self.stride, strict=True))
         return self.address + (last + 1) * self.dtype.itemsize
 
@@ -58,9 +57,9 @@ def _place(tensor: Tensor) -> Place:
 
 
 def _buffers(places: set[Place]) -> dict[Place, Tensor]:
-    """Memory for each place, shared by those that overlapped: the replay finds as much in the cache as the operation.
+    """Allocate a buffer per place. Places that overlapped share memory, so that cache hits are the same.
 
-    Zeros stay zeros however long the chain of products is: nothing overflows or becomes denormal.
+    Buffers are zero: no chain of products overflows or becomes denormal.
     """
     regions: list[list[Place]] = []
     end = 0
@@ -80,7 +79,7 @@ def _buffers(places: set[Place]) -> dict[Place, Tensor]:
 
 
 class ProductRecorder(TorchDispatchMode):
-    """Notes every batched matrix product while an operation runs, and replays them on memory of its own."""
+    """Records the batched matrix products of an operation and replays them on its own buffers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,20 +103,20 @@ class ProductRecorder(TorchDispatchMode):
             self.calls.append((function, tuple(self.buffers[place] for place in operands), options))
 
     def replay(self) -> None:
-        """Computes the recorded products, in order."""
+        """Compute the recorded products in order."""
         for function, operands, options in self.calls:
             function(*operands, **options)
 
 
 def recorded(run: Callable[[], object]) -> ProductRecorder:
-    """The products of one call of ``run``."""
+    """Record the products of one call of ``run``."""
     with ProductRecorder() as recorder:
         run()
     return recorder
 
 
 def shortest_ms(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The shortest time of each, all taking turns, after a warm-up."""
+    """Return the shortest time of each, interleaved, after a warm-up."""
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     best = dict.fromkeys(runs, float("inf"))
     for turn in range(rounds + 1):
@@ -130,7 +129,7 @@ def shortest_ms(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str,
 
 
 def measure(size: int, threads: int, args: argparse.Namespace) -> dict[str, Any]:
-    """One row: the operation and its products, forward alone and with backward."""
+    """Return one row: the operation and its products, forward alone and with backward."""
     torch.set_num_threads(threads)
     generator = torch.Generator().manual_seed(args.seed)
     cov = F.covariance(torch.randn(args.batch, size, args.positions, generator=generator).relu()).requires_grad_()
@@ -152,11 +151,11 @@ def measure(size: int, threads: int, args: argparse.Namespace) -> dict[str, Any]
     row: dict[str, Any] = {"size": size, "batch": args.batch, "threads": threads}
     row["kept_matrices"] = kept_matrices(operation, cov)
     if has_compiler():
-        torch._dynamo.reset()  # what it compiled for another number of threads
+        torch._dynamo.reset()  # discard code compiled for another number of threads
         compiled = torch.compile(operation, fullgraph=True, options={"cpp_wrapper": True})
         timed |= {f"compiled_{name}": run for name, run in passes(compiled).items()}
         row["compiled_kept_matrices"] = kept_matrices(compiled, cov)
-        # Calls from C++ are not seen by the profiler; called from Python it is the same graph.
+        # The profiler does not see calls from C++; the graph called from Python is the same.
         counts = {name: count_products(run) for name, run in passes(torch.compile(operation, fullgraph=True)).items()}
     times = shortest_ms(timed, args.rounds)
     for name, recorder in products.items():
@@ -171,7 +170,7 @@ def measure(size: int, threads: int, args: argparse.Namespace) -> dict[str, Any]
 
 
 def count_products(run: Callable[[], object]) -> int:
-    """How many matrices the batched products of a call multiply, after a first call."""
+    """Count the matrices that the batched products of a call multiply, after a warm-up call."""
     run()
     with torch.profiler.profile(record_shapes=True) as profile:
         run()
@@ -180,7 +179,7 @@ def count_products(run: Callable[[], object]) -> int:
 
 
 def kept_matrices(function: Callable[[Tensor], Tensor], cov: Tensor) -> float:
-    """How many matrices of each image are kept for the backward pass, the covariance with them."""
+    """Count the matrices per image saved for the backward pass, including the covariance."""
     sizes: dict[int, int] = {}
 
     def note(kept: Tensor) -> Tensor:
@@ -193,7 +192,7 @@ def kept_matrices(function: Callable[[Tensor], Tensor], cov: Tensor) -> float:
 
 
 def has_compiler() -> bool:
-    """Whether torch.compile can make code for the CPU."""
+    """Return whether there is a C++ compiler for torch.compile."""
     return any(shutil.which(name) for name in ("g++", "c++", "clang++"))
 
 

@@ -1,15 +1,17 @@
-"""The second-order layers on a GPU, from features to vectors: time, memory, accuracy, share of the machine's limits.
+"""Benchmark the second-order layers on a GPU: time, memory, accuracy, fraction of the hardware limits.
 
 Usage: python benchmarks/gpu_speed.py [--quick] [--features FILE.npy] [--authors SICE.py] [--out FILE]
-       python benchmarks/gpu_speed.py --recount FILE    counts the operations of a record anew; times stay as measured
+       python benchmarks/gpu_speed.py --recount FILE    recounts the operations of a record and keeps its times
        python benchmarks/gpu_speed.py --small    a smoke test of the script on any machine
 
-Each layer runs on the kernels ("auto"), on PyTorch ("torch") and as the published algorithm by autograd ("published"),
-in the precision modes of torch.set_float32_matmul_precision; with --authors, iSICE also by the file
-src/representation/SICE.py of the paper's own repository ("authors", times only: it divides by another trace). Times are
-medians of CUDA events after a warm-up; errors are ‖value − exact‖/‖exact‖ against the reference in float64 on the same
-features, of 16 images; these are synthetic or, with --features, also those of a network: an array (B, C, N), which
-network_features.py makes. In the same run the machine's own limits are measured.
+Backends: the kernels ("auto"), PyTorch ("torch") and the published algorithm by autograd
+("published"), in the modes of torch.set_float32_matmul_precision. --authors adds iSICE from
+src/representation/SICE.py of the paper's repository ("authors"; times only, because it divides by
+another trace).
+
+Times are medians of CUDA events after a warm-up. Errors are ‖value − exact‖/‖exact‖ for 16 images,
+against the float64 reference. Features are synthetic. --features adds those of a network: an array
+(B, C, N) from network_features.py. The peak throughput of the GPU is measured in the same run.
 """
 
 import argparse
@@ -62,7 +64,7 @@ Function = Callable[[Tensor], Tensor]
 
 @contextlib.contextmanager
 def pytorch_only() -> Iterator[None]:
-    """Inside, every layer computes by the operations of PyTorch: layers have no option for it, functions do."""
+    """Disable the kernels: layers, unlike functions, have no option for it."""
     with mock.patch.object(_dispatch, "kernels_missing", return_value="the benchmark measures PyTorch"):
         matrix = torch.eye(16, device="cuda" if torch.cuda.is_available() else "cpu")
         if _dispatch.use_kernels("gpu_speed", "auto", matrix, 5):
@@ -71,7 +73,7 @@ def pytorch_only() -> Iterator[None]:
 
 
 def make_layer(name: str, channels: int, seed: int) -> Pooling:
-    """The layer with default options; the modulators of iSICE+MLP get weights, or they would pass no gradient."""
+    """Create a layer with default options and nonzero parameters, so that every gradient is tested."""
     layer = create_pooling(name, channels)
     generator = torch.Generator().manual_seed(seed)
     for parameter in layer.parameters():
@@ -80,7 +82,7 @@ def make_layer(name: str, channels: int, seed: int) -> Pooling:
 
 
 def reference(name: str, layer: Pooling, x: Tensor) -> Tensor:
-    """What the layer should give, by the oracles of the package."""
+    """Compute the output of the layer by the reference implementations."""
     cov = covariance_reference(x.flatten(2))
     if name == "isqrt_cov":
         return vectorize_reference(newton_schulz_reference(cov, 5, "sqrt"))
@@ -94,7 +96,7 @@ def reference(name: str, layer: Pooling, x: Tensor) -> Tensor:
 
 
 def count_products(name: str) -> int:
-    """Matrix products D×D×D of the forward pass, without those of the covariance."""
+    """Count the D×D×D matrix products of the forward pass, except the covariance's."""
     operation = {"isqrt_cov": F.newton_schulz_sqrt, "precision": F.newton_schulz_inverse}.get(name, F.isice)
     with count_flops() as forward:
         operation((torch.eye(8) + 0.1)[None], backend="torch")
@@ -102,7 +104,7 @@ def count_products(name: str) -> int:
 
 
 def arithmetic(name: str, shape: Shape, n: int, itemsize: int) -> dict[str, float]:
-    """Operations and the least memory traffic of forward and backward.
+    """Return operations and minimal memory traffic of forward and backward.
 
     A product LC counts D³ operations, half of 2·D³, because it is symmetric; so does each of the two of its derivative
     dL·C + L·dC. The backward pass computes all three. The covariance counts D²·N forward and 2·D²·N backward. The
@@ -116,7 +118,7 @@ def arithmetic(name: str, shape: Shape, n: int, itemsize: int) -> dict[str, floa
 
 
 def make_features(shape: Shape, seed: int) -> Tensor:
-    """ReLU-like maps (B, C, H, W) with correlated channels."""
+    """Create ReLU-like maps (B, C, H, W) with correlated channels."""
     generator = torch.Generator().manual_seed(seed)
     mixing = torch.randn(shape.channels, shape.channels, generator=generator) / shape.channels**0.5
     noise = torch.randn(shape.batch, shape.channels, shape.side**2, generator=generator)
@@ -124,14 +126,14 @@ def make_features(shape: Shape, seed: int) -> Tensor:
 
 
 def value_and_gradient(function: Function, x: Tensor, cotangent: Tensor) -> tuple[Tensor, Tensor]:
-    """The value, and the gradient of ⟨cotangent, value⟩."""
+    """Return the value and the gradient of ⟨cotangent, value⟩."""
     x = x.detach().requires_grad_()
     value = function(x)
     return value.detach(), torch.autograd.grad(value, x, cotangent)[0]
 
 
 def errors(function: Function, x: Tensor, cotangent: Tensor, exact: tuple[Tensor, Tensor]) -> dict[str, float]:
-    """Relative errors of value and gradient of the images for which ``exact`` is known; also the median image's."""
+    """Return the relative errors of value and gradient, over all images of ``exact`` and for the median one."""
     found = value_and_gradient(function, x, cotangent)
     pairs = [(a[: len(b)], b) for a, b in zip(found, exact, strict=True)]
     names = ("error", "gradient_error")
@@ -140,7 +142,7 @@ def errors(function: Function, x: Tensor, cotangent: Tensor, exact: tuple[Tensor
 
 
 def timings(function: Function, x: Tensor, cotangent: Tensor, repeats: int) -> dict[str, Any]:
-    """Times and memory of one layer."""
+    """Return times and peak memory of one layer."""
 
     def forward() -> None:
         with torch.no_grad():
@@ -157,7 +159,7 @@ def timings(function: Function, x: Tensor, cotangent: Tensor, repeats: int) -> d
 
 
 def authors_layer(path: Path, channels: int) -> torch.nn.Module:
-    """iSICE from a file of the paper's own repository, with the defaults of this package."""
+    """Load iSICE from the authors' file, with the defaults of this package."""
     spec = importlib.util.spec_from_file_location("authors", path)
     if spec is None or spec.loader is None or not path.is_file():
         raise SystemExit(f"gpu_speed: expected a Python file with a class SICE, got {path}; pass the authors' SICE.py.")
@@ -169,7 +171,7 @@ def authors_layer(path: Path, channels: int) -> torch.nn.Module:
 
 
 def variants(name: str, layer: Pooling, dtype: str, args: argparse.Namespace) -> Iterator[tuple[str, str, Function]]:
-    """Backend, mode and function of every row of one layer, shape and dtype."""
+    """Yield backend, mode and function of every row of one layer, shape and dtype."""
     if args.authors and name == "isice" and dtype == "float32":
         theirs = authors_layer(args.authors, layer.in_channels).to(args.device)
         for mode in ("highest", "high"):
@@ -185,7 +187,7 @@ def variants(name: str, layer: Pooling, dtype: str, args: argparse.Namespace) ->
 def case(
     name: str, shape: Shape, dtype: str, limits: dict[str, float], args: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
-    """The rows of one layer, shape and dtype."""
+    """Yield the rows of one layer, shape and dtype."""
     device = torch.device(args.device)
     layer = make_layer(name, shape.channels, args.seed).to(device)
     exact_layer = make_layer(name, shape.channels, args.seed).to(device, torch.float64)
@@ -202,7 +204,7 @@ def case(
     }
     counts = arithmetic(name, shape, shape.side**2, inputs[""].element_size())
     for backend, mode, function in variants(name, layer, dtype, args):
-        if device.type == "cuda":  # on a CPU a mode may choose instructions that it lacks
+        if device.type == "cuda":  # on a CPU, a mode may select instructions that it lacks
             torch.set_float32_matmul_precision(mode)
         row: dict[str, Any] = {"part": "layer", "head": name, **shape._asdict(), "dtype": dtype}
         row |= {"backend": backend, "mode": mode, **counts}
@@ -217,7 +219,7 @@ def case(
 
 
 def fractions(row: dict[str, Any], limits: dict[str, float]) -> dict[str, float]:
-    """Operations per second of forward and backward, and what part of the machine's limits that is."""
+    """Return the throughput of forward and backward, and its fraction of the limits."""
     seconds = row["forward_backward_ms"] / 1e3
     tflops = row["operations"] / seconds / 1e12
     found = {"tflops": tflops}
@@ -228,7 +230,7 @@ def fractions(row: dict[str, Any], limits: dict[str, float]) -> dict[str, float]
 
 
 def measure_limits(device: torch.device, size: int = 8192) -> dict[str, float]:
-    """What large products (each 2·size³ operations) and copies reach on this GPU."""
+    """Measure the throughput of large products (2·size³ operations) and copies."""
     found = {}
     kinds = (("bf16", torch.bfloat16, "highest"), ("fp16", torch.float16, "highest"), ("tf32", torch.float32, "high"))
     for name, dtype, mode in kinds:
@@ -244,7 +246,7 @@ def measure_limits(device: torch.device, size: int = 8192) -> dict[str, float]:
 
 
 def line(row: dict[str, Any]) -> str:
-    """One row for the terminal."""
+    """Format one row for the terminal."""
     peak = "—" if row["peak_mib"] is None else f"{row['peak_mib']:.0f} MiB"
     share = f", {row['of_bf16']:.0%} of bf16" if "of_bf16" in row else ""
     accuracy = f", error {row['error']:.0e} / {row['gradient_error']:.0e}" if "error" in row else ""
@@ -267,7 +269,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true", help="only 128 maps of 256 channels in float32")
     parser.add_argument("--small", action="store_true", help="tiny sizes, for a test of the script")
-    parser.add_argument("--recount", type=Path, metavar="FILE", help="count the operations of a record anew")
+    parser.add_argument("--recount", type=Path, metavar="FILE", help="recount the operations of a record")
     parser.add_argument("--out", type=Path, default=RESULTS / "gpu_speed.json")
     args = parser.parse_args(argv)
     args.shapes = (Shape(3, 16, 4),) if args.small else SHAPES[:1] if args.quick else SHAPES
@@ -277,7 +279,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def load_features(path: Path) -> Tensor:
-    """Features (B, C, N) as maps (B, C, N, 1) in float32."""
+    """Load features (B, C, N) as float32 maps (B, C, N, 1)."""
     array = np.load(path)
     if array.ndim != 3:
         raise ValueError(f"gpu_speed: expected features (B, C, N) in {path}, got an array {array.shape}.")
@@ -285,7 +287,7 @@ def load_features(path: Path) -> Tensor:
 
 
 def recount(path: Path) -> None:
-    """Counts operations, and what follows from them and the measured times, anew; the record says so."""
+    """Recount the operations of a record and what is derived from them; note it in the record."""
     record = json.loads(path.read_text(encoding="utf-8"))
     limits = next(row for row in record["rows"] if row["part"] == "limits")
     for row in record["rows"]:

@@ -3,7 +3,7 @@
 Usage: python benchmarks/input_pipeline.py [--size 448] [--workers 0 1 2 4] [--root FOLDER] [--out FILE]
 
 Cases: decoding in one thread (torchvision and Pillow); decoding, resizing and flipping in worker processes; flipping
-images cached in memory; and, with CUDA, decoding the data set on the GPU and batches from the GPU cache. Batches are
+images cached in memory; and, with CUDA, decoding the dataset on the GPU and batches from the GPU cache. Batches are
 copied to the device and normalised there.
 
 Without --root (an image folder), JPEG files of 500×375 pixels of 1/f noise are generated; they are about as large as

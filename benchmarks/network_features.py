@@ -1,10 +1,10 @@
-"""Features of a network for gpu_speed.py --features: an array (B, C, N) in a .npy file.
+"""Compute features of a network for gpu_speed.py --features: an array (B, C, N) in a .npy file.
 
 Usage: python benchmarks/network_features.py IMAGES OUT.npy [--weights FILE] [--model vgg16] [--size 224]
                                              [--channels 256] [--count 32]
 
-IMAGES is a folder with JPEG files, at any depth; ``count`` of them, spread evenly over their sorted names, are resized
-to ``size`` and sent through the network. The first ``channels`` channels of its last map are kept.
+IMAGES is a folder with JPEG files, at any depth. ``count`` of them, evenly spaced in their sorted
+names, are resized to ``size``. The first ``channels`` channels of the network's last map are kept.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("images", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="vgg16")
-    parser.add_argument("--weights", type=Path, help="a file of weights; without it timm's are downloaded")
+    parser.add_argument("--weights", type=Path, help="weights file; by default timm downloads its own")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--channels", type=int, default=256)
     parser.add_argument("--count", type=int, default=32)

@@ -1,7 +1,7 @@
-"""The order of operations of the published algorithms, differentiated by autograd: what the layers are compared with.
+"""The published algorithms, differentiated by autograd: a baseline for the layers.
 
-Written from the paper's Alg. 1 and 2, not from anyone's code: the centring matrix, the pair (Y, Z) of every
-Newton–Schulz step, all N steps of iSICE with the last one that moves nothing, and every intermediate kept for backward.
+Written from Alg. 1 and 2 of the paper: the centring matrix, Y and Z of every Newton–Schulz step, and
+all N steps of iSICE, although the last has step size zero. Autograd saves every intermediate.
 """
 
 import torch

@@ -28,9 +28,9 @@ from isice.pooling import create_pooling, list_poolings, pooling_class
 
 CHANNELS = 256
 CLASSES = {"CUB-200": 200, "ImageNet-1k": 1000, "iNaturalist": 5089}
-# Image size and number of classes of each data set, so that the right classifier is timed.
+# Image size and number of classes of each dataset, so that the right classifier is timed.
 GPU_DATA = {"ImageNet-1k": (224, 1000), "iNaturalist": (299, 5089), "CUB-200": (448, 200)}
-# Timed steps of a case: at least enough for a median, even if setting up took the time.
+# Timed steps of a case: at least enough for a median, even if set-up used up the time.
 FEWEST_STEPS, MOST_STEPS = 5, 20
 
 

@@ -1,10 +1,10 @@
-"""iSICE on a GPU that has been computing for seconds: a GPU that draws all the power it may slows its clock down.
+"""Measure iSICE under sustained load, when the power limit lowers the clock rate of the GPU.
 
 Usage: python benchmarks/sustained.py [--authors SICE.py] [--seconds 4] [--out FILE]
 
-Each code runs forward and backward again and again, after a rest. "Rested" is the median of its first runs, "under
-load" that of the second half of the time; during that half nvidia-smi tells clock and power several times. The codes
-are those of gpu_speed.py.
+Each backend of gpu_speed.py idles, then runs forward and backward in a loop. "Rested" is the median
+of the first runs, "under load" that of the second half, during which nvidia-smi samples clock rate
+and power.
 """
 
 import argparse
@@ -25,14 +25,14 @@ from benchmarks.gpu_speed import Function, Shape, authors_layer, make_features, 
 from benchmarks.measure import RESULTS, times_ms, write_results
 from isice.ops._dispatch import kernels_missing
 
-AT_ONCE = 4  # runs that are queued one behind the other; the first ones are the rested ones
+AT_ONCE = 4  # runs queued without synchronisation; the first ones count as rested
 REST_S = 3.0
 READINGS = ("clocks.sm", "power.draw", "clocks.max.sm", "power.limit")
 NAMES = ("sm_mhz", "power_w", "most_sm_mhz", "power_limit_w")
 
 
 def start_reading(device: torch.device) -> subprocess.Popen[str] | None:
-    """Begins to ask for clock and power of the GPU every fifth of a second; None where nobody can tell."""
+    """Start nvidia-smi, which samples clock rate and power five times a second; None without it."""
     if device.type != "cuda" or shutil.which("nvidia-smi") is None:
         return None
     which = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
@@ -41,7 +41,7 @@ def start_reading(device: torch.device) -> subprocess.Popen[str] | None:
 
 
 def finish_reading(process: subprocess.Popen[str] | None) -> dict[str, float]:
-    """Medians of clock in MHz and power in W, and the most that the GPU allows, as far as the driver told them."""
+    """Return median clock rate (MHz) and power (W) and their limits, as far as the driver reports them."""
     if process is None:
         return {}
     process.terminate()
@@ -62,7 +62,7 @@ def finish_reading(process: subprocess.Popen[str] | None) -> dict[str, float]:
 
 
 def measure(run: Callable[[], object], device: torch.device, seconds: float, rest: float) -> dict[str, float]:
-    """Times of ``run`` at the beginning and after half of ``seconds``, with clock and power then."""
+    """Time ``run`` at the start and in the second half of ``seconds``, with clock rate and power."""
     times_ms(run, device, 2)
     time.sleep(rest)
     begin = time.perf_counter()
@@ -75,13 +75,13 @@ def measure(run: Callable[[], object], device: torch.device, seconds: float, res
         while time.perf_counter() - begin < seconds:
             late += times_ms(run, device, AT_ONCE)
     finally:
-        told = finish_reading(reading)
+        load = finish_reading(reading)
     times = {"rested_ms": statistics.median(rested), "sustained_ms": statistics.median(late), "late_runs": len(late)}
-    return times | told
+    return times | load
 
 
 def codes(args: argparse.Namespace) -> Iterator[tuple[str, str, Function]]:
-    """Backend, mode and function of every row."""
+    """Yield backend, mode and function of every row."""
     ours = make_layer("isice", args.shape.channels, args.seed).to(args.device)
     for mode in ("highest", "medium"):
         if args.authors:
@@ -102,7 +102,7 @@ def main(argv: list[str] | None = None) -> int:
     args.shape, rest = (Shape(3, 16, 4), 0.0) if args.small else (Shape(64, 512, 28), REST_S)
     device = torch.device(args.device)
     if device.type == "cuda":
-        torch.cuda.set_device(device.index or 0)  # whose events are measured
+        torch.cuda.set_device(device.index or 0)  # the device of the CUDA events
         if kernels_missing():
             raise SystemExit(f"sustained: expected the GPU kernels, which do not run here: {kernels_missing()}.")
     x = make_features(args.shape, args.seed).to(device)

@@ -1,12 +1,13 @@
-"""What a head adds to a whole training step: ResNet-50 at 448 px with several heads, beside the published figures.
+"""Measure the training step of a network with different poolings, by default ResNet-50 at 448 px.
 
 Usage: python benchmarks/training_step.py [--heads gap isice …] [--modes high medium] [--out FILE]
        python benchmarks/training_step.py --profile isice [--profile-out FILE]
        python benchmarks/training_step.py --small    a smoke test of the script on any machine
 
-A step is forward, loss, backward, AdamW (fused on a GPU) and the clearing of gradients; on a GPU the backbone runs in
-bfloat16 autocast and channels_last, while the heads compute in float32. Heads and modes take turns in rounds, so that a
-drifting clock is shared by all; times are CUDA events, the median of the rounds after the warm-up.
+A step is forward, loss, backward, AdamW (fused on a GPU) and zero_grad. On a GPU the backbone runs in
+bfloat16 autocast and channels_last; the poolings compute in float32. Poolings and modes are
+interleaved, so that changes of the clock rate affect all. Times are medians of CUDA events after a
+warm-up.
 """
 
 import argparse
@@ -32,7 +33,7 @@ SMALL = {"model": "test_resnet", "size": 64, "batch": 2, "reduce": 16, "warm_up"
 
 
 class Trainer:
-    """A network with one head on random images, and its training step."""
+    """A network with one pooling on random images, and its training step."""
 
     def __init__(self, head: str, args: argparse.Namespace, images: Tensor, target: Tensor) -> None:
         torch.manual_seed(args.seed)
@@ -42,7 +43,7 @@ class Trainer:
         self.images, self.target = images, target
 
     def step(self) -> Tensor:
-        """One step; returns the loss without waiting for it."""
+        """Run one step; return the loss without synchronising."""
         with torch.autocast(self.images.device.type, dtype=torch.bfloat16, enabled=self.images.is_cuda):
             logits, aux_loss = self.model(self.images, return_loss=True)
         loss = cross_entropy(logits.float(), self.target) + aux_loss
@@ -53,7 +54,7 @@ class Trainer:
 
 
 def make_batch(args: argparse.Namespace) -> tuple[Tensor, Tensor]:
-    """Random images, channels last, and labels."""
+    """Return random images in channels_last, and labels."""
     generator = torch.Generator().manual_seed(args.seed)
     images = torch.randn(args.batch, 3, args.size, args.size, generator=generator)
     target = torch.randint(args.classes, (args.batch,), generator=generator)
@@ -61,13 +62,13 @@ def make_batch(args: argparse.Namespace) -> tuple[Tensor, Tensor]:
 
 
 def choose_mode(mode: str, cuda: bool) -> None:
-    """Sets the precision of products on a GPU; on a CPU it would choose instructions that some of them lack."""
+    """Set the precision of products on a GPU. On a CPU, it may select instructions that are missing."""
     if cuda:
         torch.set_float32_matmul_precision(mode)
 
 
 def steps_ms(steps: Sequence[Callable[[], object]], cuda: bool) -> list[float]:
-    """Times of some steps in a row: CUDA events on a GPU, where the host runs ahead as in training, else the clock."""
+    """Time consecutive steps, by CUDA events on a GPU without synchronising between steps."""
     if cuda:
         return queued_ms(steps)
     times = []
@@ -79,7 +80,7 @@ def steps_ms(steps: Sequence[Callable[[], object]], cuda: bool) -> list[float]:
 
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row for every mode and head, with the ratio to gap in the same mode."""
+    """Return a row per mode and pooling, with the ratio to ``gap`` in the same mode."""
     cuda = torch.device(args.device).type == "cuda"
     batch = make_batch(args)
     trainers = {head: Trainer(head, args, *batch) for head in args.heads}
@@ -87,7 +88,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     for turn in range(args.warm_up + args.rounds):
         for mode, head in times:
             choose_mode(mode, cuda)
-            # The first of three follows another head's step and hides its own launches badly.
+            # Skip the first of three: its launches are not hidden behind a step of the same network.
             elapsed = steps_ms([trainers[head].step] * 3, cuda)[1:]
             if turn >= args.warm_up:
                 times[mode, head] += elapsed
@@ -98,7 +99,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
         row |= {"fastest_ms": min(found), "slowest_ms": max(found), "steps": len(found)}
         gap = times.get((mode, "gap"))
         row["ratio_to_gap"] = row["step_ms"] / statistics.median(gap) if gap else None
-        # Weights, optimizer state and images are there before.
+        # Excludes weights, optimizer state and images, which are allocated already.
         row["peak_mib"] = peak_mib(trainers[head].step, torch.device(args.device))
         row["parameters"] = sum(p.numel() for p in trainers[head].model.parameters())
         row["loss"] = float(trainers[head].step())
@@ -107,7 +108,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def profile(head: str, args: argparse.Namespace) -> str:
-    """The 25 kernels (on a CPU: operations) that take most of a step, as a table."""
+    """Return a table of the 25 kernels (on a CPU: operations) with the most time in a step."""
     cuda = torch.device(args.device).type == "cuda"
     trainer = Trainer(head, args, *make_batch(args))
     choose_mode(args.modes[0], cuda)
@@ -130,7 +131,7 @@ def profile_table(averages: Any, order: str) -> str:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """The rows for the terminal."""
+    """Format the rows for the terminal."""
     lines = ["| head | mode | step ms | × gap | peak MiB |", "|---|---|--:|--:|--:|"]
     for row in rows:
         ratio = "—" if row["ratio_to_gap"] is None else f"{row['ratio_to_gap']:.3f}"
@@ -153,7 +154,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true", help="tiny sizes, for a test of the script")
-    parser.add_argument("--profile", metavar="HEAD", help="write a profile of this head's step instead")
+    parser.add_argument("--profile", metavar="HEAD", help="write a profile of the step with this pooling instead")
     parser.add_argument("--profile-out", type=Path, help="default: training_step_HEAD.txt")
     parser.add_argument("--out", type=Path, default=RESULTS / "training_step.json")
     args = parser.parse_args(argv)

@@ -81,7 +81,7 @@ def backbones(rows: list[dict[str, Any]]) -> str:
 
 
 def heads(rows: list[dict[str, Any]]) -> str:
-    """Return gradient sizes of every pooling with its classifier, by data set."""
+    """Return gradient sizes of every pooling with its classifier, by dataset."""
     heads = [row for row in rows if row["part"] == "head"]
     names = list(heads[0]["parameters"]) if heads else []
     body = [(row["name"], *(_megabytes(row["parameters"][name]) for name in names)) for row in heads]

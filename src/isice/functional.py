@@ -104,7 +104,7 @@ __all__ = [
 
 
 def sparsity(matrix: Tensor, tol: float = 0.0) -> Tensor:
-    """Deprecated alias of :func:`zero_fraction`; elsewhere ``sparsity`` is the penalty λ."""
+    """Call :func:`zero_fraction`, its new name: elsewhere ``sparsity`` is the penalty λ."""
     warnings.warn(
         "isice.functional.sparsity: renamed to zero_fraction; use zero_fraction(matrix, tol).",
         DeprecationWarning,

@@ -150,7 +150,7 @@ def _draw_policy(
     extras: dict[str, Array],
     rng: np.random.Generator,
 ) -> None:
-    """Adds one operation of any strength to each image (TrivialAugment), or two of a fixed one (RandAugment)."""
+    """Add one operation of random strength per image (TrivialAugment), or two of fixed strength (RandAugment)."""
     space, images = _SPACES[policy], len(geometry["rotate"])
     for _ in range(1 if policy == "trivial" else _RAND_OPS):
         drawn = np.array(_OPS)[rng.integers(len(_OPS), size=images)]
@@ -200,7 +200,7 @@ def _draw_boxes(probability: float, images: int, rng: np.random.Generator) -> di
 
 
 def _to_device(table: dict[str, Array], device: torch.device) -> dict[str, Tensor]:
-    """The table as float32 columns (B, 1, 1, 1) on the device, by one copy."""
+    """Copy the table to the device at once, as float32 columns (B, 1, 1, 1)."""
     if not table:
         return {}
     columns = torch.from_numpy(np.stack(list(table.values())).astype(np.float32))
@@ -215,7 +215,7 @@ def _warp(images: Tensor, table: dict[str, Tensor]) -> Tensor:
 
 
 def change_colors(x: Tensor, table: dict[str, Tensor]) -> Tensor:
-    """Applies the colour parameters that ``table`` has, (B, 1, 1, 1) each, to images in [0, 1]."""
+    """Apply the colour parameters in ``table``, each (B, 1, 1, 1), to images in [0, 1]."""
     if "brightness" in table:
         x = (x * table["brightness"]).clamp_(0, 1)
         x = _grey(x).mean(dim=(-2, -1), keepdim=True).lerp(x, table["contrast"]).clamp_(0, 1)

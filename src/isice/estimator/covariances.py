@@ -44,7 +44,7 @@ def constant_variables(samples: Array) -> NDArray[np.bool_]:
 
 
 def effective_samples(samples: Array, weight: Array | None) -> float:
-    """Number of samples; with weights Kish's (Σw)²/Σw²."""
+    """Return the number of samples; with weights, Kish's effective size (Σw)²/Σw²."""
     return float(len(samples) if weight is None else weight.sum() ** 2 / (weight**2).sum())
 
 

@@ -56,15 +56,15 @@ class Criterion(ABC):
         return self.table()
 
     def spread(self) -> Array | None:
-        """Standard error of the curve, where there is one."""
+        """Return the standard error of the curve, or None."""
         return None
 
     def complaint(self) -> str | None:
-        """What is wrong with the best λ, if anything."""
+        """Return a warning about the best λ, or None."""
         return None
 
     def results(self) -> dict[str, Array]:
-        """The curve under scikit-learn's names."""
+        """Return the curve under scikit-learn's names."""
         return {"alphas": np.array(self.grid), "mean_test_score": self.curve()}
 
     @abstractmethod
@@ -108,7 +108,7 @@ class HeldOutLikelihood(Criterion):
         return np.asarray(self.table().mean(axis=1))
 
     def spread(self) -> Array:
-        """Standard error over the folds."""
+        """Return the standard error over the folds."""
         table = self.table()
         return np.asarray(table.std(axis=1) / np.sqrt(table.shape[1]))
 

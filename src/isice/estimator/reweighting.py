@@ -16,13 +16,13 @@ def adaptive(magnitude: Tensor, sparsity: Tensor) -> Tensor:
 
 
 def scad(magnitude: Tensor, sparsity: Tensor) -> Tensor:
-    """Derivative of the SCAD penalty divided by λ: one up to λ, then falling to zero at 3.7 λ."""
+    """Return the SCAD penalty's derivative divided by λ: one up to λ, then falling to zero at 3.7 λ."""
     excess = (SCAD_SHAPE * sparsity - magnitude).clamp(min=0) / ((SCAD_SHAPE - 1) * sparsity)
     return torch.where(magnitude <= sparsity, 1.0, excess)
 
 
 def mcp(magnitude: Tensor, sparsity: Tensor) -> Tensor:
-    """Derivative of the minimax concave penalty divided by λ: falls from one to zero at 3 λ."""
+    """Return the minimax concave penalty's derivative divided by λ, from one to zero at 3 λ."""
     return (1 - magnitude / (MCP_SHAPE * sparsity)).clamp(min=0)
 
 

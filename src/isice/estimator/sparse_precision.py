@@ -145,7 +145,7 @@ class SparsePrecision(GraphMixin, InferenceMixin, EmpiricalCovariance):  # type:
         return [model._store(x, None, cov, sparsity, *part) for model, x, cov, part in together]
 
     def _at_fitted_sparsity(self) -> "SparsePrecision":
-        """An unfitted estimator with the same options and the λ of this fit."""
+        """Return an unfitted estimator with the same options and the λ of this fit."""
         check_is_fitted(self, "sparsity_")
         options = self.get_params(deep=False)
         shared = {name: options[name] for name in SparsePrecision().get_params(deep=False) if name in options}
@@ -160,7 +160,7 @@ class SparsePrecision(GraphMixin, InferenceMixin, EmpiricalCovariance):  # type:
         return self.covariance_estimator if self.covariance is None else self.covariance
 
     def _validated(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> tuple[Array, Array | None]:
-        """Samples as float64, or the matrix itself where it is precomputed, and their weights."""
+        """Return the samples as float64, or the precomputed matrix, and the sample weights."""
         who = type(self).__name__
         self._check_parameters()
         finite = "allow-nan" if self.missing == "pairwise" else True
@@ -261,7 +261,7 @@ class SparsePrecision(GraphMixin, InferenceMixin, EmpiricalCovariance):  # type:
         )
 
     def _units(self, cov: Tensor) -> Tensor:
-        """Unit of the penalty per entry (..., D, D) or (..., 1, 1)."""
+        """Return the unit of the penalty per entry, (..., D, D) or (..., 1, 1)."""
         variance = cov.diagonal(dim1=-2, dim2=-1)
         if self._unit == "correlation":
             return (variance.unsqueeze(-1) * variance.unsqueeze(-2)).sqrt()

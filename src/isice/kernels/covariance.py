@@ -81,7 +81,7 @@ def _load(x, rows, positions, shape, strides, UNITS: tl.constexpr):
 
 @triton.jit
 def _scale(bound):
-    """The power of two that brings numbers up to ``bound`` into the range of float16, and its inverse."""
+    """Return the power of two that scales ``bound`` into the range of float16, and its inverse."""
     exponent = tl.maximum(bound.to(tl.int32, bitcast=True) >> 23, 15)
     scale, inverse = (268 - exponent) << 23, (exponent - 14) << 23
     return scale.to(tl.float32, bitcast=True), inverse.to(tl.float32, bitcast=True)
@@ -162,7 +162,7 @@ def _covariance(x, cov, channels, shape, strides, UNITS: tl.constexpr, TILES: tl
 
 @triton.jit
 def _symmetric_cotangent(grad, channels, rows, others, C):
-    """A tile of G + Gᵀ for features that are scaled as in :func:`_covariance`."""
+    """Load a tile of G + Gᵀ for features that are scaled as in :func:`_covariance`."""
     straight_inside = (rows < C)[:, None] & (others < C)[None, :]
     across_inside = (others < C)[:, None] & (rows < C)[None, :]
     straight = tl.load(grad + rows[:, None] * C + others[None, :], mask=straight_inside, other=0.0)

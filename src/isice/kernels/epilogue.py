@@ -58,7 +58,7 @@ class Lanes(NamedTuple):
 
 @triton.jit
 def tile_pointers(operands, step, offset):
-    """The tile that begins at ``offset`` in every tiled matrix."""
+    """Return pointers to the tile at ``offset`` of every tiled matrix."""
     return TilePointers(
         operands.source + offset, operands.cotangent + offset, operands.out + offset,
         step.sigma + offset, step.positive_mask + offset, step.d_sigma + offset,
@@ -67,7 +67,7 @@ def tile_pointers(operands, step, offset):
 
 @triton.jit
 def trace_of(diagonal, D, shift):
-    """The trace of a matrix plus ``shift``·I."""
+    """Compute the trace of a matrix plus ``shift``·I."""
     total = tl.sum(diagonal) + D * shift
     has_variance = tl.where(total > _NO_VARIANCE, 1.0, 0.0)
     return Trace(tl.where(has_variance > 0, total, 1.0), has_variance)
@@ -75,7 +75,7 @@ def trace_of(diagonal, D, shift):
 
 @triton.jit
 def trace_factor(trace, POWER: tl.constexpr):
-    """The power of the trace that the result is multiplied by."""
+    """Return the power of the trace by which the result is multiplied."""
     factor = 1.0 / trace.value
     if POWER == 0.5:
         factor = tl.sqrt(trace.value)
@@ -100,7 +100,7 @@ def load_scalars(step, norms, image, CONFIG: tl.constexpr):
 
 @triton.jit
 def _projected_step(s, gradient, rate, lam):
-    """The next S, and a mask: 1 where its positive part is positive, 2 where its negative part is, 3 for both."""
+    """Return the next S and a mask: 1 where S⁺ > 0, 2 where S⁻ > 0, 3 for both."""
     plus = tl.maximum(tl.maximum(s, 0.0) + rate * (gradient - lam), 0.0)
     minus = tl.maximum(tl.maximum(-s, 0.0) - rate * (gradient + lam), 0.0)
     positive_mask = tl.where(plus > 0, 1, 0) + tl.where(minus > 0, 2, 0)
@@ -109,14 +109,14 @@ def _projected_step(s, gradient, rate, lam):
 
 @triton.jit
 def _part_cotangents(positive_mask, grad):
-    """The cotangents of the new S⁺ and S⁻ for the cotangent of the next S."""
+    """Return the cotangents of the new S⁺ and S⁻ for the cotangent of the next S."""
     mask = positive_mask.to(tl.int32)
     return tl.where((mask & 1) != 0, grad, 0.0), tl.where((mask & 2) != 0, grad, 0.0)
 
 
 @triton.jit
 def _normalized(tile, diagonal, trace, problem):
-    """A tile of T: the shifted matrix divided by its trace, or I/D without variance."""
+    """Return a tile of T: the shifted matrix divided by its trace, or I/D without variance."""
     on_diagonal = problem.shift / trace.value + (1.0 - trace.has_variance) / problem.D
     return tile * (1.0 / trace.value) + tl.where(diagonal, on_diagonal, 0.0)
 

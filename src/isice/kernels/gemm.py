@@ -41,7 +41,7 @@ def load_stage(schedule, index):
 
 @triton.jit
 def _multiply(slots, stage, side, corner, CONFIG: tl.constexpr):
-    """A tile of LC and, for derivatives, of dL·C + L·dC (else zero)."""
+    """Compute a tile of LC and, for derivatives, of dL·C + L·dC (else zero)."""
     BLOCK: tl.constexpr = CONFIG.BLOCK
     BLOCK_K: tl.constexpr = CONFIG.BLOCK_K
     SIDE: tl.constexpr = CONFIG.SIDE
@@ -88,7 +88,7 @@ def _multiply(slots, stage, side, corner, CONFIG: tl.constexpr):
 
 @triton.jit
 def gemm(slots, result, stage, side, corner, lanes, CONFIG: tl.constexpr):
-    """A stage on one tile; ``side`` is CONFIG.SIDE as a run-time value."""
+    """Compute a stage on one tile; ``side`` is CONFIG.SIDE as a run-time value."""
     total, d_total = _multiply(slots, stage, side, corner, CONFIG)
     left = load_tile(slots, stage.left, corner, lanes, CONFIG)
     store_stage(total, d_total, left, slots, result, stage, corner, lanes, corner.row != corner.column, CONFIG)
@@ -96,7 +96,7 @@ def gemm(slots, result, stage, side, corner, lanes, CONFIG: tl.constexpr):
 
 @triton.jit
 def load_tile(slots, slot, corner, lanes, CONFIG: tl.constexpr):
-    """The planes of a tile that the block stored itself, and of its derivative (else the same)."""
+    """Load the planes of a tile that this block stored, and of its derivative (else the same)."""
     rows, columns = corner.row + lanes.rows, corner.column + lanes.columns
     planes = load_planes(slots, slot, rows, columns, CONFIG.SIDE, CONFIG.PLANES)
     d_planes = planes

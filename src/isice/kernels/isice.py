@@ -114,7 +114,7 @@ def _pack_vjp(grad, sums, traces, d_s, norms, power, D, n_sums, SPAN: tl.constex
 
 @triton.jit
 def _trace_sums(d_sigma, d_first, sigma, sums, D, TILING: tl.constexpr):
-    """The inner product of a tile of both cotangents with one of Σ'; off the diagonal it counts twice."""
+    """Return the inner product of both cotangents with Σ' on a tile, doubled off the diagonal."""
     image, tile, first = image_and_tile(TILING)
     at = tile_indices(tile, D, TILING).offsets + first
     grad = tl.load(d_sigma + at) + tl.load(d_first + at)
@@ -218,7 +218,7 @@ def isice_vjp(
 
 
 def _inverse(D: int, n_iter: int, precision: str, alpha: float) -> Callable[..., tuple[Tensor, Tensor]]:
-    """The inverse by launches that share their scratch memory."""
+    """Compute the inverse by launches that share their scratch memory."""
     shared: dict[Occupancy, Scratch] = {}
     return functools.partial(run, D=D, n_iter=n_iter, kind="inverse", precision=precision, shift=alpha, shared=shared)
 

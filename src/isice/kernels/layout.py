@@ -89,7 +89,7 @@ def matrix_offsets(rows, columns, D, PACKED: tl.constexpr):
 
 @triton.jit
 def tile_indices(tile, D, TILING: tl.constexpr):
-    """Indices of the entries of a tile of a matrix of D rows."""
+    """Return the indices of the entries of a tile of a matrix of D rows."""
     corner = tile_corner(tile, TILING.N_BLOCKS, TILING.BLOCK)
     line = tl.arange(0, TILING.BLOCK)
     rows, columns = corner.row + line, corner.column + line
@@ -107,7 +107,7 @@ def image_and_tile(TILING: tl.constexpr):
 
 @triton.jit
 def load_packed(source, at, D):
-    """A tile of a packed triangle; entries below the diagonal are mirrored from above it."""
+    """Load a tile of a packed triangle, mirroring the entries below the diagonal."""
     upper = at.inside & (at.rows[:, None] <= at.columns[None, :])
     value = tl.load(source + matrix_offsets(at.rows, at.columns, D, True), mask=upper, other=0.0)
     return tl.where(at.rows[:, None] > at.columns[None, :], tl.trans(value), value)
@@ -124,7 +124,7 @@ def store_symmetric(out, value, at, D):
 
 @triton.jit
 def load_planes(slots, slot, rows, columns, SIDE: tl.constexpr, PLANES: tl.constexpr):
-    """The planes of a tile of a slot; with one plane the second is an unused copy."""
+    """Load the planes of a tile of a slot; with one plane, the second is an unused copy."""
     plane = slots + slot * (PLANES * SIDE * SIDE) + rows[:, None] * SIDE + columns[None, :]
     high = tl.load(plane)
     low = high
@@ -135,7 +135,7 @@ def load_planes(slots, slot, rows, columns, SIDE: tl.constexpr, PLANES: tl.const
 
 @triton.jit
 def join(planes, PLANES: tl.constexpr):
-    """The float32 value of a tile of planes."""
+    """Return the float32 value of a tile of planes."""
     value = planes[0].to(tl.float32)
     if PLANES == 2:
         value += planes[1].to(tl.float32)

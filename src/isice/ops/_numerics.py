@@ -13,7 +13,7 @@ Operation = TypeVar("Operation", bound=Callable[..., Tensor])
 
 
 def full_precision(function: Operation) -> Operation:
-    """Decorator: check the first tensor, disable autocast and convert 16-bit input to float32."""
+    """Decorate an operation: check the first tensor, disable autocast, convert 16-bit input to float32."""
 
     @functools.wraps(function)
     def wrapper(tensor: Tensor, *args: object, **kwargs: object) -> Tensor:

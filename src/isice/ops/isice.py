@@ -265,7 +265,7 @@ def isice(
     vectorized: bool = False,
     backend: Backend | None = None,
 ) -> Tensor:
-    """Iterative sparse inverse covariance estimation (paper, Alg. 2).
+    """Estimate sparse inverse covariance matrices iteratively: iSICE (paper, Alg. 2).
 
     At the defaults the output is close to a rescaled regularised inverse and hardly sparse
     (docs/deviations.md). Use :func:`graphical_lasso` for the exact sparse solution.

@@ -86,7 +86,7 @@ class _RidgeInverse(torch.autograd.Function):
 
 
 def _checked_ridge(who: str, ridge: float | Tensor, cov: Tensor) -> float | Tensor:
-    """A positive number, or a tensor (B, 1, 1) of one value per matrix."""
+    """Return a positive number, or a tensor (B, 1, 1) of one value per matrix."""
     if not isinstance(ridge, Tensor):
         check_number(who, "ridge", ridge, strict=True)
         return ridge
@@ -100,7 +100,7 @@ def _checked_ridge(who: str, ridge: float | Tensor, cov: Tensor) -> float | Tens
 
 
 def _detached(ridge: float | Tensor) -> float | Tensor:
-    """The ridge as a constant: its gradient goes through the diagonal."""
+    """Return the ridge as a constant: its gradient goes through the diagonal."""
     return ridge.detach() if isinstance(ridge, Tensor) else ridge
 
 
@@ -150,7 +150,7 @@ def shrink(cov: Tensor, ridge: float | Tensor) -> Tensor:
 
 
 def saturate_reference(cov: Tensor, ridge: float, kind: SaturatingMap = "ratio", power: float = 1.0) -> Tensor:
-    """The map by eigh and autograd; wrong gradients for repeated eigenvalues. The oracle of :func:`saturate`."""
+    """Compute :func:`saturate` by eigh and autograd; gradients are wrong for repeated eigenvalues."""
     D = cov.shape[-1]
     values, vectors = torch.linalg.eigh(cov * D / cov.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None])
     values = values**power
@@ -162,7 +162,7 @@ def saturate_reference(cov: Tensor, ridge: float, kind: SaturatingMap = "ratio",
 
 @full_precision
 def saturate(cov: Tensor, ridge: float | Tensor, *, kind: SaturatingMap = "ratio", power: float = 1.0) -> Tensor:
-    """A saturating function of the eigenvalues x of Σ' = D·Σ/tr Σ.
+    """Apply a saturating function to the eigenvalues x of Σ' = D·Σ/tr Σ.
 
     Args:
         cov: Covariance matrices (..., D, D).

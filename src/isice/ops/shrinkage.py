@@ -116,7 +116,7 @@ RULES = {"ledoit_wolf": ledoit_wolf, "oas": oas, "schaefer_strimmer": schaefer_s
 
 
 def shrinkage_ridge(x: Tensor, rule: ShrinkageRule) -> Tensor:
-    """The ridge ρ/(1 − ρ), in units of the mean eigenvalue, that shrinks as the intensity ρ of a rule does.
+    """Return the ridge ρ/(1 − ρ), in units of the mean eigenvalue, for a rule's intensity ρ.
 
     (1 − ρ)Σ + ρ·μI is a multiple of Σ/μ + ρ/(1 − ρ)·I. The intensity is kept within [0.001, 0.999].
 

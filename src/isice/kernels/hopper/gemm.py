@@ -25,7 +25,7 @@ def _right(tile, TRANSPOSED: gl.constexpr, CONFIG: gl.constexpr):
 
 @gluon.jit
 def _factors(tiles, first, LEFT: gl.constexpr, RIGHT: gl.constexpr, CONFIG: gl.constexpr):
-    """The planes of both factors; LEFT and RIGHT say which are stored transposed."""
+    """Return the planes of both factors; LEFT and RIGHT say which are stored transposed."""
     c = _right(tiles.index(first), RIGHT, CONFIG)
     a = _left(tiles.index(first + CONFIG.PLANES), LEFT, CONFIG)
     c_low, a_low = c, a
@@ -83,7 +83,7 @@ def _accumulate(
 
 @gluon.jit
 def multiply(ring, buffer, phase, corner, CONFIG: gl.constexpr):
-    """A tile of LC and, for derivatives, of dL·C + L·dC (else zero); and the next buffer and its parity."""
+    """Compute a tile of LC and of dL·C + L·dC (or zero); return them, the next buffer and its parity."""
     BLOCK: gl.constexpr = CONFIG.BLOCK
     SIDE: gl.constexpr = CONFIG.SIDE
     total = gl.zeros((BLOCK, BLOCK), gl.float32, _ACCUMULATOR)

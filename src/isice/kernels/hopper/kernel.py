@@ -42,7 +42,7 @@ def _load_trace(source, problem, CONFIG: gl.constexpr):
 
 @gluon.jit
 def _slots(workspace, index, CONFIG: gl.constexpr):
-    """The slots of a matrix in flight."""
+    """Return the slots of a matrix in flight."""
     return workspace.slots + index.to(gl.int64) * (CONFIG.N_SLOTS * CONFIG.PLANES * CONFIG.SIDE * CONFIG.SIDE)
 
 

@@ -41,7 +41,7 @@ class Ring(NamedTuple):
 
 @triton.jit
 def share(block, n_blocks, batch, remainder, GROUP: tl.constexpr, INTERLEAVE: tl.constexpr):
-    """The share of a block; blocks that are too few for a group take the ``remainder`` after ``batch`` matrices."""
+    """Return the matrices of a block. Blocks too few for a group take the ``remainder`` after ``batch``."""
     group, rank, n_groups = block // GROUP, block % GROUP, n_blocks // GROUP
     too_few = group == n_groups
     size, stride = tl.where(too_few, n_blocks % GROUP, GROUP), tl.where(too_few, 1, n_groups)
@@ -78,20 +78,20 @@ def wait_for(counter, target):
 
 @gluon.jit
 def next_buffer(buffer, phase, DEPTH: gl.constexpr):
-    """The next buffer of the ring, and the parity of its mbarriers."""
+    """Return the next buffer of the ring and the parity of its mbarriers."""
     end = buffer == DEPTH - 1
     return gl.where(end, 0, buffer + 1), gl.where(end, phase ^ 1, phase)
 
 
 @gluon.jit
 def previous_buffer(buffer, DEPTH: gl.constexpr):
-    """The buffer before this one."""
+    """Return the previous buffer."""
     return gl.where(buffer == 0, DEPTH - 1, buffer - 1)
 
 
 @gluon.jit
 def untransposed(tile, CONFIG: gl.constexpr):
-    """The memory of BLOCK_K rows and BLOCK columns as that of BLOCK rows and BLOCK_K columns."""
+    """Reinterpret memory of BLOCK_K × BLOCK entries as BLOCK × BLOCK_K."""
     shape: gl.constexpr = [CONFIG.BLOCK, CONFIG.BLOCK_K]
     layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for(shape, tile.dtype)
     return tile.reinterpret(tile.dtype, shape, layout) if _PUBLIC else tile._reinterpret(tile.dtype, shape, layout)
