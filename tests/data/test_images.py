@@ -21,14 +21,14 @@ def with_pillow(path: Path) -> torch.Tensor:
     return torch.from_numpy(np.array(Image.open(path).convert("RGB"))).permute(2, 0, 1)
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "P", "RGBA", "CMYK", "1", "I;16"])
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "RGBA", "CMYK", "1"])
 @pytest.mark.parametrize("suffix", [".png", ".jpg", ".gif", ".webp", ".bmp", ".tif"])
 def test_formats_and_colours(tmp_path: Path, mode: str, suffix: str):
     colours = save_image(tmp_path / "colours.png")
     image = Image.open(colours)
     path = tmp_path / f"image{suffix}"
     try:
-        (image.convert("I").convert("I;16") if mode == "I;16" else image.convert(mode)).save(path)
+        image.convert(mode).save(path)
     except (OSError, ValueError):
         pytest.skip(f"Pillow writes no {mode} as {suffix}")
     found = read_image(path)

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from .images import check_size, max_pixels, read_bytes
 from .sources import FileSource, Split, mix_seed, stack_prepared
 
 # Images per decoder call: enough to keep the decoder busy, few enough to hold at full size.
@@ -95,14 +95,19 @@ def decode_split(split: Split, device: torch.device) -> tuple[Tensor, dict[str, 
 
 
 def _jpeg_bytes(split: Split, row: int) -> Tensor | None:
-    """Read a JPEG file, or return None if truncated: GPU decoders may fill in missing data."""
+    """Read a JPEG file, or return None if the CPU must decode it or name it as unreadable.
+
+    Of truncated files, GPU decoders may fill in missing data.
+    """
     path = split.source.path(int(split.indices[row]))  # type: ignore[attr-defined]
+    limit = max_pixels()
     try:
-        data = np.fromfile(path, dtype=np.uint8)
-    except OSError:
+        data = read_bytes(path)
+        check_size(data, limit)
+    except Exception:  # decoders raise many types for damaged data
         return None
-    whole = data[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" in data[-1024:].tobytes()
-    return torch.from_numpy(data) if whole else None
+    whole = data[:2] == b"\xff\xd8" and b"\xff\xd9" in data[-1024:]
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if whole else None
 
 
 def _decode_on_gpu(encoded: list[Tensor], device: torch.device) -> Iterator[Tensor | None]:

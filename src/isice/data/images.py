@@ -1,12 +1,16 @@
-"""Decode image files with torchvision, or with Pillow where torchvision cannot.
+"""Decode image files: JPEG with torchvision, all other formats with Pillow.
 
+torchvision is faster for JPEG, but its PNG decoder can crash the process on damaged data. Only
+regular files are opened, and the size in the header is checked before pixels are decoded.
 EXIF orientation is ignored, as in torchvision's and timm's loaders and in the published results.
 """
 
 import os
+import stat
 from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +18,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-# What Pillow raises for files that are not images.
-_UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
-
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
+# Pillow's own limit for an error. A larger image takes 0.5 GB of RGB pixels.
+_MAX_PIXELS = 178_956_970
+_MAX_PIXELS_VARIABLE = "ISICE_MAX_PIXELS"
 
 
 class BadImageError(ValueError):
@@ -28,38 +32,91 @@ def read_image(path: str | Path) -> Tensor:
     """Decode an image file to RGB.
 
     Args:
-        path: The file. Of a GIF, the first frame is decoded.
+        path: The file. Of an animation, the first frame is decoded. Of 16-bit images, the high byte
+            of each value is used.
 
     Returns:
         Pixels (3, H, W), uint8.
 
     Raises:
-        BadImageError: The file is missing or cannot be decoded.
+        BadImageError: The file is missing, cannot be decoded or has too many pixels.
     """
+    limit = max_pixels()
     try:
-        return _decode(path)
-    except _UNREADABLE as error:
+        return _decode(read_bytes(path), limit)
+    # Decoders raise many types for damaged data, such as struct.error, IndexError and RuntimeError.
+    except Exception as error:
         raise BadImageError(
-            f"data: expected a readable image, got {str(path)!r} ({error}); "
+            f"data: expected a readable image, got {str(path)!r} ({_reason(error)}); "
             "repair or remove it, or set data.on_bad_image=skip."
         ) from None
 
 
-def _decode(path: str | Path) -> Tensor:
+def max_pixels() -> int:
+    """Return the largest number of pixels that is decoded: ``ISICE_MAX_PIXELS``, or 179 million."""
+    text = os.environ.get(_MAX_PIXELS_VARIABLE, str(_MAX_PIXELS))
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"data: expected a positive number of pixels in {_MAX_PIXELS_VARIABLE}, got {text!r}.")
+    return int(text)
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """Read a regular file. Opening a named pipe would wait for a writer."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError("it is not a regular file")
+    return Path(path).read_bytes()
+
+
+def check_size(data: bytes, limit: int) -> None:
+    """Raise ``ValueError`` if the header of an image announces more than ``limit`` pixels."""
+    with _open(data, limit):
+        pass
+
+
+def _open(data: bytes, limit: int) -> Image.Image:
+    if limit > _MAX_PIXELS:
+        Image.MAX_IMAGE_PIXELS = None  # Pillow's limit is smaller; the check below replaces it.
+    image = Image.open(BytesIO(data))
+    width, height = image.size
+    if width * height > limit:
+        raise ValueError(
+            f"{width}×{height} pixels are more than the limit of {limit:,}, which {_MAX_PIXELS_VARIABLE} sets"
+        )
+    return image
+
+
+def _decode(data: bytes, limit: int) -> Tensor:
+    with _open(data, limit) as image:
+        if image.format in ("JPEG", "MPO"):
+            decoded = _decode_jpeg(data)
+            if decoded is not None:
+                return decoded
+        return torch.from_numpy(np.array(_to_rgb(image))).permute(2, 0, 1).contiguous()
+
+
+def _decode_jpeg(data: bytes) -> Tensor | None:
+    """Decode with torchvision, or return None if it is missing or fails."""
     try:
-        from torchvision.io import decode_image  # deprecated since 0.29, may be removed
+        from torchvision.io import decode_jpeg  # deprecated since 0.29, may be removed
 
-        image: Tensor = decode_image(str(path), mode="RGB")
+        pixels: Tensor = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode="RGB")
     except (ImportError, RuntimeError, ValueError):
-        return _decode_with_pillow(path)
-    if image.dtype != torch.uint8:  # a 16-bit PNG
-        return _decode_with_pillow(path)
-    return image[0] if image.ndim == 4 else image
+        return None
+    return pixels
 
 
-def _decode_with_pillow(path: str | Path) -> Tensor:
-    with Image.open(path) as image:
-        return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1).contiguous()
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Convert to RGB. Pillow alone would clip 16-bit grey values at 255."""
+    sixteen_bit = image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
+    if sixteen_bit:
+        image = Image.fromarray((np.asarray(image).astype(np.int32) >> 8).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise ValueError("its 32-bit values have no known range; convert it to 8 or 16 bits")
+    return image.convert("RGB")
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def missing_files(paths: Iterable[str]) -> list[str]:
@@ -82,11 +139,13 @@ def missing_files(paths: Iterable[str]) -> list[str]:
 def find_bad_images(paths: list[str], threads: int | None = None) -> dict[int, str]:
     """Decode every file; return path and error, by index, of those that cannot be decoded."""
 
+    limit = max_pixels()
+
     def problem(path: str) -> str | None:
         try:
-            _decode(path)
-        except _UNREADABLE as error:
-            return f"{path} ({error})"
+            _decode(read_bytes(path), limit)
+        except Exception as error:
+            return f"{path} ({_reason(error)})"
         return None
 
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
