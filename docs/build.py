@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
-NAMES = ("readme", "methods", "benchmarks", "graphical_lasso", "scaling", "gpu", "gallery")
+NAMES = ("readme", "accuracy", "methods", "benchmarks", "graphical_lasso", "scaling", "gpu", "gallery")
 
 
 def rendered(names: list[str]) -> dict[Path, str]:
