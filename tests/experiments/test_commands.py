@@ -1,4 +1,4 @@
-"""isice run, report and bench: what they print, write and refuse."""
+"""The commands ``isice run``, ``report`` and ``bench``: output, files and errors."""
 
 import json
 import re
@@ -20,19 +20,38 @@ def here(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-def invoke(*arguments, status=0):
+def invoke(*arguments):
     result = CliRunner().invoke(cli.app, list(arguments))
-    assert result.exit_code == status, result.output
+    assert result.exit_code == 0, result.output
     return result.output
 
 
-def test_a_plan_of_a_table():
+@pytest.fixture(scope="module")
+def finished_demo(tmp_path_factory):
+    """A folder with ``runs/demo`` and what the command printed."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(console, "_width", 300)
+        patch.chdir(folder)
+        return folder, invoke("run", "demo", *SMALL)
+
+
+@pytest.fixture
+def one_run(finished_demo, tmp_path):
+    """A copy of the demo's first run, without figures."""
+    (source,) = finished_demo[0].glob("runs/demo/gap-*")
+    run = shutil.copytree(source, tmp_path / "runs/demo" / source.name)
+    shutil.copy(source.parent / "experiment.json", run.parent)
+    return run
+
+
+def test_dry_run_lists_the_runs_of_a_table():
     text = invoke("run", "table3", "--limit", "dataset=cub", "--seeds", "0,1,2", "--dry-run")
     assert len(re.findall(r"cub200 \w+ seed \d\s+[0-9a-f]{12}\s+unknown\s+no data", text)) == 48
     assert "48 to run, 0 finished; time unknown" in text
 
 
-def test_without_data_nothing_runs(tmp_path, monkeypatch):
+def test_missing_data_is_reported_before_anything_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("ISICE_DATA", "data")
     (tmp_path / "data" / "cub200").mkdir(parents=True)
     result = CliRunner().invoke(cli.app, ["run", "table3"])
@@ -45,7 +64,7 @@ def test_without_data_nothing_runs(tmp_path, monkeypatch):
     assert "No data for 16 runs on cars: data/cars does not exist." in text
 
 
-def test_a_sweep_finds_its_data_by_name(tmp_path):
+def test_data_root_is_searched_by_dataset_name(tmp_path):
     for name in ("train/a", "train/b", "test/a", "test/b"):
         (tmp_path / "data" / "folder" / name).mkdir(parents=True)
         for number in range(4):
@@ -61,18 +80,18 @@ def test_a_sweep_finds_its_data_by_name(tmp_path):
     assert (tmp_path / "runs" / "mine" / "heat_maps" / "01-test-0-maps.png").is_file()
 
 
-def test_the_demo_grid_end_to_end(tmp_path):
-    text = invoke("run", "demo", *SMALL)
+def test_the_demo_grid_end_to_end(finished_demo):
+    folder, text = finished_demo
     for head in ("gap", "isqrt_cov", "precision", "isice"):
         assert re.search(rf"{head}\s+\d+\.\d\s+\d+\.\d\s+1\s", text)
-    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/demo/*/record.json")]
+    records = [json.loads(path.read_text()) for path in folder.glob("runs/demo/*/record.json")]
     assert [record["status"] for record in records] == ["finished"] * 4
-    pictures = {path.stem for path in tmp_path.glob("runs/demo/figures/*.png")}
+    pictures = {path.stem for path in folder.glob("runs/demo/figures/*.png")}
     assert pictures == {n + t for n in ("accuracy", "curves", "confusion", "descriptors") for t in ("", "-dark")}
-    page = (tmp_path / "runs" / "demo" / "report.html").read_text(encoding="utf-8")
+    page = (folder / "runs" / "demo" / "report.html").read_text(encoding="utf-8")
     assert page.count("<img") == 6
     assert "Heat maps of test image 225." in page
-    assert len(list(tmp_path.glob("runs/demo/heat_maps/*-maps.png"))) == 2
+    assert len(list(folder.glob("runs/demo/heat_maps/*-maps.png"))) == 2
     assert "Settings changed from the file: optim.epochs=1, model.reduce=4." in page
 
 
@@ -90,10 +109,8 @@ def test_a_grid_in_two_shards_then_its_report(tmp_path):
     assert re.search(r"2 to run, 2 finished; about \d+ s on one device", plan)
 
 
-def test_report_of_one_run_draws_its_heat_maps(tmp_path):
-    invoke("run", "demo", "--limit", "pooling=gap", *SMALL, "--images", "0")
-    assert not (tmp_path / "runs/demo/heat_maps").exists()
-    (run,) = tmp_path.glob("runs/demo/gap-*")
+def test_report_of_one_run_draws_its_heat_maps(one_run):
+    run = one_run
     invoke("report", str(run))
     assert [path.name for path in sorted(run.glob("heat_maps/*-maps.png"))] == [
         "01-test-0-maps.png", "02-test-225-maps.png",
@@ -109,13 +126,11 @@ def test_report_of_one_run_draws_its_heat_maps(tmp_path):
     assert "expected finished training runs with their checkpoints" in str(result.exception)
 
 
-def test_report_of_a_folder_of_several_experiments(tmp_path):
+def test_report_of_a_folder_of_several_experiments(one_run, tmp_path):
     invoke("run", "table6", "--limit", "dataset=cars")
-    invoke("run", "demo", "--limit", "pooling=gap", *SMALL, "--images", "0")
     result = CliRunner().invoke(cli.app, ["report", "runs"])
     assert "'runs', which holds runs/demo, runs/table6; name one of them" in str(result.exception)
-    (run,) = tmp_path.glob("runs/demo/gap-*")
-    shutil.copytree(run, tmp_path / "runs" / "loose")
+    shutil.copytree(one_run, tmp_path / "runs" / "loose")
     text = invoke("report", "runs")
     assert re.search(r"gap\s+\d+\.\d .* 1 ", text)
     assert "Experiments in this folder have their own reports: runs/demo, runs/table6." in text
@@ -125,9 +140,9 @@ def test_report_of_a_folder_of_several_experiments(tmp_path):
     assert "expected runs of one kind in 'runs', got dataset and train" in str(result.exception)
 
 
+@pytest.mark.usefixtures("one_run")
 def test_experiments_share_finished_runs(tmp_path):
     (tmp_path / "mine.toml").write_text('[experiment]\nrecipe = "small"\n[axes.head]\nA = { model.pooling = "gap" }\n')
-    invoke("run", "demo", "--limit", "pooling=gap", *SMALL)
     text = invoke("run", "mine.toml", *SMALL, "--set", "data.name=digits")
     assert re.search(r"A: skipped, finished in runs/demo/gap-\S+", text)
     assert re.search(r"A\s+\d+\.\d", text)
@@ -186,7 +201,7 @@ def test_bench(tmp_path):
         (["bench", "--limit", "methd=gap"], "expected --limit axis=value"),
     ],
 )
-def test_mistakes(arguments, message):
+def test_errors_name_the_mistake(arguments, message):
     result = CliRunner().invoke(cli.app, arguments)
     assert isinstance(result.exception, ValueError | OSError)
     assert message in str(result.exception)

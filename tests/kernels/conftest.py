@@ -1,4 +1,4 @@
-"""Shared by the tests of the kernels."""
+"""Compile the kernels for a GPU on a machine without one."""
 
 import os
 import subprocess
@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-# Compiles for a GPU and never launches: a driver that only names its target. What it is given are the arguments of the
-# launchers, on the CPU, so that alignment and divisibility are those of real calls.
+# A driver that only names its target: kernels are compiled and never launched. Arguments come from the launchers, with
+# tensors on the CPU, so that alignment and divisibility are those of real calls.
 COMPILE_ONLY = """
 from types import SimpleNamespace
 
@@ -55,7 +55,7 @@ torch.cuda.get_device_properties = lambda device: SimpleNamespace(
 def compile_script(tmp_path):
     """Run a script that compiles kernels for CAPABILITY; ``compiled`` holds what it compiled.
 
-    It is a process of its own, because in this one Triton interprets where there is no GPU.
+    It runs in its own process, because in this one Triton interprets if there is no GPU.
     """
 
     def run(script, capability):

@@ -16,7 +16,8 @@ from isice.ops.covariance import covariance_reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 gpu = [pytest.mark.gpu, pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")]
-SHAPES = [(2, 9, 5), (3, 70, 33), (1, 16, 1), (2, 24, 130), (1, 130, 20), (1, 260, 20)]
+SHAPES = [(2, 9, 5), (1, 70, 33), (1, 16, 1), (2, 24, 130), (1, 130, 20)]
+SHAPES += [] if DEVICE == "cpu" else [(1, 260, 20)]
 # Tensor cores round sums towards zero; the interpreter adds as a CPU does.
 TOLERANCE = 2e-6 if DEVICE == "cpu" else 1e-5
 HALVES = [torch.bfloat16, torch.float16]
@@ -31,7 +32,7 @@ def features(*shape, offset=0.0, dtype=torch.float32):
 
 
 def reference(x, grad):
-    """Value and gradient in float64 of the very numbers that the kernels get."""
+    """Value and gradient in float64 of the numbers that the kernels get."""
     x = x.detach().double().cpu().requires_grad_()
     value = covariance_reference(x)
     return value.detach(), torch.autograd.grad(value, x, grad.double().cpu())[0]
@@ -49,7 +50,7 @@ def run(x, grad, precision="accurate"):
 
 
 def cotangent(x):
-    """Not symmetric."""
+    """A cotangent that is not symmetric."""
     return noise(len(x), x.shape[1], x.shape[1], seed=1).float().to(DEVICE)
 
 
@@ -99,7 +100,7 @@ def test_one_position_has_no_variance():
 
 
 @pytest.mark.parametrize("offset", [1e3, -1e3])
-def test_a_large_offset_costs_no_digits(offset):
+def test_a_large_offset_keeps_the_accuracy(offset):
     x = features(2, 20, 150, offset=offset)
     grad = cotangent(x)
     expected, d_expected = reference(x, grad)
@@ -109,7 +110,7 @@ def test_a_large_offset_costs_no_digits(offset):
 
 
 @pytest.mark.parametrize("size", [1e-12, 1e-6, 1e12])
-def test_channels_of_any_size(size):
+def test_channels_of_any_scale(size):
     x, grad = features(2, 20, 150), cotangent(features(2, 20, 150))
     sizes = size * 10.0 ** (torch.arange(20) % 7 - 3).to(DEVICE)
     expected, d_expected = reference(x, grad)
@@ -119,7 +120,7 @@ def test_channels_of_any_size(size):
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
-def test_what_is_not_finite_does_not_become_finite(value):
+def test_non_finite_features_give_non_finite_results(value):
     x = features(2, 20, 30)
     x[1, 3, 5] = value
     cov, d_x, _ = run(x, cotangent(x))
@@ -178,7 +179,7 @@ def test_an_empty_batch():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
-def test_the_fake_operations_have_the_right_shapes(dtype):
+def test_fake_operations_have_the_right_shapes(dtype):
     x = features(2, 12, 3, 3, dtype=dtype).to(memory_format=torch.channels_last).flatten(2)
     grad = cotangent(x)
     check = functools.partial(torch.library.opcheck, test_utils=("test_schema", "test_faketensor"))
@@ -201,7 +202,7 @@ def test_autograd_through_the_kernels():
         assert relative_error(found, exact) < TOLERANCE
 
 
-def test_compiled_without_a_break():
+def test_compiles_without_graph_break():
     torch.compiler.reset()
     compiled = torch.compile(FusedCovariance.apply, fullgraph=True, backend="aot_eager")
     x = features(2, 9, 3, 4).to(memory_format=torch.channels_last).flatten(2).requires_grad_()

@@ -74,12 +74,12 @@ def test_newton_schulz(kind, size, precision):
 
 @pytest.fixture
 def portable(monkeypatch):
-    """The kernel that every GPU has, also where there is a faster one."""
+    """Use the portable kernel on every GPU."""
     monkeypatch.setattr(newton_schulz, "has_hopper_kernel", lambda device: False)
 
 
 def errors(kind, size, precision, by_torch):
-    """Of the kernels and of PyTorch, of a result and its derivative. Those of a few small matrices are chance."""
+    """Errors of the kernels and of PyTorch, of a result and its derivative, averaged over small matrices."""
     batch = 2 if size > 16 else 8
     cov, grad = covariances(batch, size, 196), noise(batch, size, size)
     exact, simple = reference(cov, grad, 7, kind, False), by_torch(cov.float(), grad.float(), 7, kind, False)
@@ -91,7 +91,7 @@ def errors(kind, size, precision, by_torch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [9, 70] if DEVICE == "cpu" else [8, 32, 63, 80, 100, 128, 256, 257, 384, 512, 1000])
+@pytest.mark.parametrize("size", [9] if DEVICE == "cpu" else [8, 32, 63, 80, 100, 128, 256, 257, 384, 512, 1000])
 def test_errors_are_at_most_twice_those_of_pytorch(kind, size):
     for ours, simple in zip(*errors(kind, size, "accurate", reference), strict=True):
         assert ours < 2 * simple
@@ -115,7 +115,7 @@ def test_errors_are_at_most_twice_those_of_tf32(kind, size):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("size", [100, 257])
-def test_the_portable_kernel(size, portable):
+def test_portable_kernel(size, portable):
     for ours, simple in zip(*errors("inverse", size, "accurate", reference), strict=True):
         assert ours < 2 * simple
     assert max(errors("inverse", size, "fast", reference)[0]) < TOLERANCE["fast"]
@@ -126,7 +126,7 @@ def test_the_portable_kernel(size, portable):
 @pytest.mark.parametrize(
     ("size", "batch"), [(100, 300), (256, 30), (256, 79), (512, 8), (512, 22), (1000, 4), (1000, 9)]
 )
-def test_more_matrices_than_are_in_work_at_once(size, batch, precision):
+def test_more_matrices_than_are_in_flight(size, batch, precision):
     cov, grad = covariances(2, size, 400), noise(2, size, size)
     expected, d_expected = reference(cov, grad, 5, "inverse", False)
     single, direction = on_device(cov, grad)
@@ -143,14 +143,15 @@ def test_more_matrices_than_are_in_work_at_once(size, batch, precision):
 @pytest.mark.parametrize(
     ("kind", "n_iter"), [("inverse", 1), ("sqrt", 1), ("inverse_sqrt", 2), *((kind, MAX_STEPS) for kind in KINDS)]
 )
-def test_vectors_few_steps_and_many(kind, n_iter, size, samples):
-    cov = covariances(3, size, samples)
-    grad = noise(3, size * (size + 1) // 2)
+def test_vectors_after_few_and_many_steps(kind, n_iter, size, samples):
+    batch = 3 if DEVICE == "cuda" else 1
+    cov = covariances(batch, size, samples)
+    grad = noise(batch, size * (size + 1) // 2)
     expected, d_expected = reference(cov, grad, n_iter, kind, True)
     single, direction = on_device(cov, grad)
     value = run(single, n_iter, kind, "accurate", vectorized=True)
     d_cov = run(single, n_iter, kind, "accurate", direction)
-    # Many steps amplify the rounding of a singular matrix, that of PyTorch in float32 too.
+    # Many steps amplify the rounding of a singular matrix, also in PyTorch.
     simple, d_simple = reference(cov.float(), grad.float(), n_iter, kind, True)
     for found, by_torch, exact in ((value, simple, expected), (d_cov, d_simple, d_expected)):
         assert relative_error(found, exact) < max(TOLERANCE["accurate"], 2 * relative_error(by_torch, exact))
@@ -173,26 +174,30 @@ def test_every_entry_is_written(monkeypatch):
     assert (norms < 4 * exact).all()
 
 
-@pytest.mark.parametrize("scale", [1e-33, 1e-22, 1e-15, 1e15, 1e30])
-def test_cotangents_of_any_size(scale):
-    cov, grad = on_device(covariances(2, 16, 60), noise(2, 16, 16))
+def test_cotangents_of_any_scale():
+    cov, grad = on_device(covariances(1, 16, 60), noise(1, 16, 16))
     expected = run(cov, 3, "inverse", "accurate", grad)
-    found = run(cov, 3, "inverse", "accurate", scale * grad)
-    torch.testing.assert_close(found / scale, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
-
-
-@pytest.mark.parametrize("eta", [1.0, 0.0])
-@pytest.mark.parametrize("scale", [1e-32, 1e-22, 1e15, 1e25])
-def test_cotangents_of_any_size_in_isice(scale, eta):
-    cov, grad = on_device(covariances(2, 16, 60), noise(2, 136))
-    per_image, settings = torch.ones(2, device=DEVICE), Settings(decay(4), 5, 0.5, 1e-9, "accurate")
-    saved = isice(cov, 0.01 * per_image, eta * per_image, settings)
-    cotangents = [isice_vjp(s * grad, 16, saved, 0.01 * per_image, eta * per_image, settings) for s in (1.0, scale)]
-    for found, expected in zip(cotangents[1], cotangents[0], strict=True):
+    for scale in (1e-33, 1e-22, 1e-15, 1e15, 1e30):
+        found = run(cov, 3, "inverse", "accurate", scale * grad)
         torch.testing.assert_close(found / scale, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
 
 
-def test_a_cotangent_of_zeros_and_a_matrix_of_zeros():
+@pytest.mark.parametrize("eta", [1.0, 0.0])
+def test_isice_cotangents_of_any_scale(eta):
+    cov, grad = on_device(covariances(2, 16, 60), noise(2, 136))
+    per_image, settings = torch.ones(2, device=DEVICE), Settings(decay(3), 3, 0.5, 1e-9, "accurate")
+    saved = isice(cov, 0.01 * per_image, eta * per_image, settings)
+
+    def cotangents(scale):
+        return isice_vjp(scale * grad, 16, saved, 0.01 * per_image, eta * per_image, settings)
+
+    expected = cotangents(1.0)
+    for scale in (1e-32, 1e-22, 1e15, 1e25):
+        for found, exact in zip(cotangents(scale), expected, strict=True):
+            torch.testing.assert_close(found / scale, exact, rtol=1e-4, atol=1e-4 * float(exact.abs().max()))
+
+
+def test_zero_cotangent_and_zero_matrix():
     cov = on_device(covariances(2, 16, 60))[0]
     cov[0] = 0
     value = run(cov, 5, "inverse", "accurate")
@@ -201,7 +206,7 @@ def test_a_cotangent_of_zeros_and_a_matrix_of_zeros():
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_the_fake_operations_have_the_right_shapes(learned):
+def test_fake_operations_have_the_right_shapes(learned):
     check = functools.partial(torch.library.opcheck, test_utils=("test_schema", "test_faketensor"))
     cov, grad, vector = on_device(covariances(2, 16, 60), noise(2, 16, 16), noise(2, 136))
     settings, lam = (decay(3), 2, 0.5, 1e-9, "accurate"), torch.full((2,), 0.01, device=DEVICE)
@@ -249,7 +254,7 @@ def test_isice(n_iter, power, size):
     found = [relative_error(a, b) for a, b in zip(d_cov, 0.5 * (expected[0] + expected[0].mT), strict=True)]
     assert_but_for_a_kink(found)
     if n_iter:
-        # Much cancels in these sums over a matrix: their error is measured by what they sum.
+        # These sums cancel, so their error is relative to the sum of magnitudes.
         _, by_lam = torch.func.jvp(lambda lam: vectors(cov, lam, eta), (lam,), (torch.ones_like(lam),))
         _, by_eta = torch.func.jvp(lambda eta: vectors(cov, lam, eta), (eta,), (torch.ones_like(eta),))
         for value, exact, slopes in ((d_lam, expected[1], by_lam), (d_eta, expected[2], by_eta)):
@@ -258,7 +263,7 @@ def test_isice(n_iter, power, size):
 
 
 def assert_but_for_a_kink(errors, tolerance=TOLERANCE["accurate"]):
-    """An entry on the other side of a kink of ReLU changes the gradient of its image by a jump: one may have one."""
+    """Allow one image a larger error: rounding across a kink of ReLU makes its gradient jump."""
     *most, largest = sorted(errors)
     assert most[-1] < tolerance
     assert largest < 1e-2
