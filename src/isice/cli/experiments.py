@@ -64,7 +64,7 @@ def run(
 
     chosen = load_experiment(experiment).with_settings(settings or (), _parse_seeds(seeds))
     folder, pool = out or RUNS / chosen.name, out or RUNS
-    from ..experiments.data_roots import check_data, with_roots
+    from ._data_roots import check_data, with_roots
 
     cells = with_roots(select_cells(chosen, limit or (), shard=shard, only=only_cell), data_root)
     steps = plan(cells, chosen.kind, find_records(pool), force=force)
@@ -113,8 +113,8 @@ def _parse_devices(text: str | None) -> list[str]:
 
 
 def _show_plan(steps: "list[Step]", title: str) -> None:
-    from ..experiments.data_roots import missing_data, place_of
     from ..experiments.plan import duration, summary
+    from ._data_roots import missing_data, place_of
 
     missing = missing_data(step.cell for step in steps if step.finished is None)
     lacking = dict.fromkeys(missing, 0)

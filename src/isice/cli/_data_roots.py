@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..config import DataConfig, RunConfig
-from .loader import Cell
+from ..experiments.loader import Cell
 
 # Name and folder of a dataset.
 Place = tuple[str, str | None]

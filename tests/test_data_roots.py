@@ -1,9 +1,9 @@
-"""Where the datasets of a sweep are looked for, and what is said about those that are missing."""
+"""The data folders of a sweep and the errors about missing datasets."""
 
 import pytest
 from PIL import Image
 
-from isice.experiments.data_roots import check_data, missing_data, with_roots
+from isice.cli._data_roots import check_data, missing_data, with_roots
 from isice.experiments.loader import load_experiment
 
 CELLS = load_experiment("table3").cells()
