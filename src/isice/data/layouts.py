@@ -6,7 +6,8 @@ sizes.
 
 import csv
 import json
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -35,7 +36,7 @@ def load_mit_indoor67(config: DataConfig) -> Loaded:
     lists = {name: _lines(root / f"{name}Images.txt") for name in ("Train", "Test")}
     classes = sorted({line.split("/")[0] for line in lists["Train"]})
     train, test = (
-        _files(config, [root / "Images" / line for line in lines], [line.split("/")[0] for line in lines], classes)
+        _files(config, _inside(root / "Images", lines), [line.split("/")[0] for line in lines], classes)
         for lines in lists.values()
     )
     return Loaded(tuple(classes), train, test)
@@ -45,18 +46,24 @@ def load_cub200(config: DataConfig) -> Loaded:
     """Load the archive ``CUB_200_2011`` by its list files."""
     root = find_root(config, "images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt", "images")
     table = {
-        name: dict(line.split(maxsplit=1) for line in _lines(root / f"{name}.txt"))
+        name: _read_columns(root / f"{name}.txt")
         for name in ("images", "image_class_labels", "train_test_split", "classes")
     }
+    for name in ("images", "image_class_labels"):
+        _check_same_rows(root, (name, table[name]), ("train_test_split", table["train_test_split"]))
     order = {number: name.split(".", 1)[-1] for number, name in table["classes"].items()}
     numbers, classes = list(order), list(order.values())
     members: dict[str, list[str]] = {"1": [], "0": []}
     for image, is_train in table["train_test_split"].items():
+        if is_train not in members:
+            raise ValueError(
+                f"data: expected 0 or 1 for image {image} in {str(root / 'train_test_split.txt')!r}, got {is_train!r}."
+            )
         members[is_train].append(image)
     train, test = (
         _files(
             config,
-            [root / "images" / table["images"][image] for image in images],
+            _inside(root / "images", [table["images"][image] for image in images]),
             [table["image_class_labels"][image] for image in images],
             numbers,
         )
@@ -103,10 +110,16 @@ def load_inaturalist2017(config: DataConfig) -> Loaded:
         _torchvision(config, INaturalist, version="2017")
     root = find_root(config, "train2017.json", "val2017.json")
     lists = [_read_json(root / f"{name}2017.json") for name in ("train", "val")]
-    categories = sorted(lists[0]["categories"], key=lambda category: category["id"])
-    numbers = [category["id"] for category in categories]
-    train, test = (_from_coco(config, root, content, numbers) for content in lists)
-    return Loaded(tuple(category["name"] for category in categories), train, test)
+    try:
+        categories = sorted(lists[0]["categories"], key=lambda category: category["id"])
+        numbers = [category["id"] for category in categories]
+        train, test = (_from_coco(config, root, content, numbers) for content in lists)
+        return Loaded(tuple(str(category["name"]) for category in categories), train, test)
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"data: expected lists in the format of iNaturalist 2017 in {str(root)!r}, got one without {error}; "
+            "download train2017.json and val2017.json again."
+        ) from None
 
 
 def load_mini_imagenet(config: DataConfig) -> Loaded:
@@ -119,7 +132,7 @@ def load_mini_imagenet(config: DataConfig) -> Loaded:
     lists = [root / f"{name}.csv" for name in ("train", "val", "test")]
     if all(path.is_file() for path in lists):
         rows = [row for path in lists for row in _read_csv(path)]
-        paths, labels = [root / "images" / row[0] for row in rows], [row[1] for row in rows]
+        paths, labels = _inside(root / "images", [row[0] for row in rows]), [row[1] for row in rows]
     else:
         paths, labels = _class_folders(root)
     classes = sorted(set(labels))
@@ -236,33 +249,81 @@ def _torchvision(config: DataConfig, dataset: Callable[..., Any], **options: Any
 
 def _from_torchvision(*datasets: Any) -> FileSource:
     samples = [dataset[index] for dataset in datasets for index in range(len(dataset))]
-    return FileSource([path for path, _ in samples], torch.tensor([label for _, label in samples]))
+    root = os.path.abspath(datasets[0].root)
+    paths = [os.path.relpath(os.path.abspath(path), root) for path, _ in samples]
+    return FileSource(list(map(str, _inside(Path(root), paths))), torch.tensor([label for _, label in samples]))
 
 
 def _from_coco(config: DataConfig, root: Path, content: dict[str, Any], numbers: list[int]) -> FileSource:
     label = {row["image_id"]: row["category_id"] for row in content["annotations"]}
     names = [image["file_name"] for image in content["images"]]
+    unlabelled = [str(image["id"]) for image in content["images"] if image["id"] not in label]
+    if unlabelled:
+        raise ValueError(
+            f"data: expected an annotation for every image of {config.name!r}, got none for the images "
+            f"{_some(unlabelled)}; download the lists again."
+        )
     # torchvision renames train_val_images to 2017.
     renamed = not (root / "train_val_images").is_dir() and (root / "2017").is_dir()
-    paths = [root / (name.replace("train_val_images", "2017", 1) if renamed else name) for name in names]
+    paths = _inside(root, [name.replace("train_val_images", "2017", 1) if renamed else name for name in names])
     return _files(config, paths, [label[image["id"]] for image in content["images"]], numbers)
 
 
+def _inside(folder: Path, names: Iterable[str]) -> list[Path]:
+    """Return the paths of names in a folder; a list may not name files elsewhere."""
+    paths = []
+    for name in names:
+        if os.path.isabs(name) or os.path.normpath(name).split(os.sep, 1)[0] == os.pardir:
+            raise ValueError(f"data: expected lists to name files in {str(folder)!r}, got {name!r}; repair the list.")
+        paths.append(folder / name)
+    return paths
+
+
 def _lines(path: Path) -> list[str]:
-    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    try:
+        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"data: expected a text file at {str(path)!r}, got: {error}; unpack it again.") from None
+
+
+def _read_columns(path: Path) -> dict[str, str]:
+    """Read lines of two columns, a key and its value."""
+    rows = [line.split(maxsplit=1) for line in _lines(path)]
+    bad = next((" ".join(row) for row in rows if len(row) != 2), None)
+    if bad is not None:
+        raise ValueError(f"data: expected two columns in every line of {str(path)!r}, got {bad!r}; unpack it again.")
+    return dict(rows)
+
+
+def _check_same_rows(root: Path, first: tuple[str, Mapping[str, str]], second: tuple[str, Mapping[str, str]]) -> None:
+    differing = sorted(first[1].keys() ^ second[1].keys())
+    if differing:
+        raise ValueError(
+            f"data: expected the same images in {first[0]}.txt and {second[0]}.txt of {str(root)!r}, got only one of "
+            f"the two for {_some(differing)}; unpack the archive again."
+        )
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"data: expected JSON in {str(path)!r}, got: {error}; download it again.") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"data: expected a JSON object in {str(path)!r}, got {type(content).__name__}.")
     return content
 
 
 def _read_csv(path: Path) -> list[list[str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.reader(file))[1:]
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [row for row in list(csv.reader(file))[1:] if row]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"data: expected a CSV list at {str(path)!r}, got: {error}; download it again.") from None
+    bad = next((row for row in rows if len(row) < 2), None)
+    if bad is not None:
+        raise ValueError(f"data: expected columns filename,label in {str(path)!r}, got {','.join(bad)!r}.")
+    return rows
 
 
 def _some(names: list[str], limit: int = 5) -> str:

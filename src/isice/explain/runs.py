@@ -1,6 +1,7 @@
 """Explain images with trained runs side by side: the ``isice explain`` command."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,8 @@ def explain_samples(folders: Sequence[str | Path], out: str | Path, count: int =
         count: Number of images.
     """
     check_int("explain", "count", count, minimum=1)
-    data = {Path(folder): load_config(Path(folder) / "config.toml").data for folder in folders}
+    configs = {Path(folder): load_config(Path(folder) / "config.toml").data for folder in folders}
+    data = {folder: replace(config, download=False) for folder, config in configs.items()}
     if not data:
         raise ValueError("explain: expected finished training runs with their checkpoints, got none.")
     first = next(iter(data.values()))

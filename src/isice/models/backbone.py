@@ -11,6 +11,7 @@ from timm.models.vgg import VGG
 from torch import Tensor, nn
 
 from .._checks import check_floating, check_int, suggestion
+from .hub import timm_arguments
 
 PAPER_BACKBONES = {
     "vgg16": "vgg16.tv_in1k",
@@ -147,6 +148,8 @@ def create_backbone(
         torch.Size([1, 64, 4, 6])
     """
     timm_name = _timm_name(name)
+    # Read from a file, and saved with the network, which is then rebuilt without its source.
+    sourced = timm_arguments(timm_name) if ":" in timm_name else {}
     if "image_size" in backbone_kwargs:
         raise TypeError("create_model: expected img_size, got image_size; write img_size=(height, width).")
     check_int("create_model", "in_chans", in_chans, minimum=1)
@@ -160,7 +163,7 @@ def create_backbone(
         # Convolutional networks accept any size and have no such argument.
         model = _build(timm_name, pretrained, kwargs)
     backbone = Backbone(model, name=name, img_size=size)
-    backbone.config.update(backbone_kwargs)
+    backbone.config.update(sourced | backbone_kwargs)
     return backbone
 
 

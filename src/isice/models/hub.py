@@ -15,6 +15,7 @@ from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalE
 from safetensors import SafetensorError
 
 from .model_card import card_text
+from .saved_arguments import check_arguments, check_backbone_arguments
 
 if TYPE_CHECKING:
     from .network import Network
@@ -79,7 +80,7 @@ class HubModel(ModelHubMixin, library_name="isice", pipeline_tag="image-classifi
         from .network import build_network
 
         checked = _checked(config, model_id)
-        model = build_network(**checked["network"])
+        model = build_network(**check_arguments(checked["network"], model_id))
         path = Path(model_id) / _WEIGHTS if Path(model_id).is_dir() else _download(model_id, _WEIGHTS, **download)
         if path is None or not path.is_file():
             raise FileNotFoundError(f"create_model: expected {_WEIGHTS} in {model_id!r}, got none; fetch it again.")
@@ -90,7 +91,8 @@ class HubModel(ModelHubMixin, library_name="isice", pipeline_tag="image-classifi
                 f"create_model: expected weights that fit the network in {model_id!r}, got {_WEIGHTS} with a problem "
                 f"({_short(error)}); fetch it again, or use the version of isice that wrote it."
             ) from error
-        model.about = checked["about"]
+        about = checked.get("about")
+        model.about = about if isinstance(about, dict) else {}
         return model.to(map_location).eval()
 
 
@@ -113,6 +115,21 @@ def find_shared(name: str) -> tuple[str, str | None] | None:
     repo, _, revision = name.removeprefix(HUB).partition("@")
     config = _download(repo, _CONFIG, revision=revision or None)
     return (repo, revision or None) if config and _is_ours(_read_config(config), repo) else None
+
+
+def timm_arguments(name: str) -> dict[str, Any]:
+    """Return the architecture (``name``) and arguments in a config of timm, after checking them.
+
+    Args:
+        name: ``"hf-hub:owner/name"``, optionally with ``"@revision"``, or ``"local-dir:folder"``.
+    """
+    folder = local_folder(name)
+    repo, _, revision = name.removeprefix(HUB).partition("@")
+    path = folder / _CONFIG if folder is not None else _download(repo, _CONFIG, revision=revision or None)
+    config = None if path is None else _read_config(path)
+    if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
+        raise ValueError(f"create_model: expected a config of timm in {name!r}, got another or none; check the name.")
+    return {"name": config["architecture"], **check_backbone_arguments(config.get("model_args") or {}, name)}
 
 
 def local_folder(name: str) -> Path | None:

@@ -12,7 +12,7 @@ A run folder::
 
 ``model.safetensors`` holds the weights to predict with: the averaged ones if the run averages them.
 ``meta.json`` holds the config and its hash, the classes, the arguments of ``create_model``, epoch,
-step, and the SHA-256 of the other files. ``state.pt`` holds optimizer, schedule and counters, and is
+step, the SHA-256 of the other files and of itself. ``state.pt`` holds optimizer, schedule and counters, and is
 read with ``torch.load(weights_only=True)``.
 
 A checkpoint is written to a temporary folder, synced to disk and renamed. A run killed at any moment
@@ -41,6 +41,18 @@ from ..models import Network
 SCHEMA = 1
 WHICH = ("best", "last")
 _WEIGHTS, _STATE, _META = "model.safetensors", "state.pt", "meta.json"
+_CHECKSUM = "sha256"
+# The keys of every meta.json, with their types. Those without a checksum have no others.
+_KEYS: dict[str, type | tuple[type, ...]] = {
+    "schema": int,
+    "hash": str,
+    "config": dict,
+    "classes": list,
+    "network": (dict, type(None)),
+    "epoch": int,
+    "step": int,
+    "files": dict,
+}
 
 
 @dataclass(frozen=True)
@@ -91,6 +103,7 @@ def save_checkpoint(
         "step": step,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
     }
+    meta[_CHECKSUM] = _checksum(meta)
     contents[_META] = json.dumps(meta, indent=1, ensure_ascii=False).encode()
     place = Path(folder) / "checkpoints" / which
     _write_folder(place, contents)
@@ -148,14 +161,37 @@ def _read_meta(place: Path) -> dict[str, Any]:
     try:
         meta: dict[str, Any] = json.loads((place / _META).read_text(encoding="utf-8"))
         schema = meta["schema"]
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"checkpoint: expected a readable {_META} in {str(place)!r}: {error!r}.") from None
     if schema != SCHEMA:
         raise ValueError(
             f"checkpoint: expected format {SCHEMA} in {str(place)!r}, got {schema!r}; "
             "read it with the version of isice that wrote it."
         )
+    _check_meta(meta, place)
     return meta
+
+
+def _check_meta(meta: dict[str, Any], place: Path) -> None:
+    """Verify keys, types and checksum; checkpoints of earlier versions have no checksum."""
+    wrong = [key for key, types in _KEYS.items() if not isinstance(meta.get(key, ...), types)]
+    if wrong:
+        raise ValueError(f"checkpoint: expected a complete {_META} in {str(place)!r}, got no valid {', '.join(wrong)}.")
+    unchecked = _CHECKSUM not in meta and meta.keys() == _KEYS.keys()
+    if not unchecked and meta.get(_CHECKSUM) != _checksum(meta):
+        raise ValueError(f"checkpoint: expected {_META} in {str(place)!r} to match its SHA-256: it is damaged.")
+    names = meta["files"]
+    if _WEIGHTS not in names or not names.keys() <= {_WEIGHTS, _STATE}:
+        raise ValueError(
+            f"checkpoint: expected {_WEIGHTS} and at most {_STATE} as files of {str(place)!r}, got "
+            f"{', '.join(map(repr, names)) or 'none'}; files outside the checkpoint are not read."
+        )
+
+
+def _checksum(meta: dict[str, Any]) -> str:
+    """Return the SHA-256 of the metadata without its checksum."""
+    content = {key: value for key, value in meta.items() if key != _CHECKSUM}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _verified(path: Path, digest: str) -> bytes:

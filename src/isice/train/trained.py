@@ -1,13 +1,14 @@
 """Load the network of a run folder."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from ..config import RunConfig, from_dict
-from ..models import create_model
+from ..models.network import build_network
+from ..models.saved_arguments import check_arguments
 from ..records import read_record
 from .checkpoint import load_weights_into, read_checkpoint
 
@@ -47,11 +48,12 @@ def load_trained(folder: str | Path, which: str = "best") -> Trained:
             f"load_trained: expected a network made by create_model in {str(folder)!r}, got a custom model; "
             f"build it yourself and load checkpoints/{which}/model.safetensors."
         )
-    arguments = dict(meta["network"])
-    model = create_model(arguments.pop("name"), **arguments)
+    model = build_network(**check_arguments(meta["network"], str(folder)))
     load_weights_into(model, checkpoint.weights, str(folder))
+    config = from_dict(meta["config"])
     return Trained(
-        config=from_dict(meta["config"]),
+        # A file may not start a download.
+        config=replace(config, data=replace(config.data, download=False)),
         model=model.eval(),
         classes=tuple(meta["classes"]),
         record=read_record(folder) or {},
