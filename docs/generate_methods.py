@@ -28,12 +28,13 @@ costs little more than average pooling. With fewer positions H·W than channels 
 reduce the channels (`reduce=`) or enlarge the images. What each pooling costs:
 [benchmarks.md](benchmarks.md).
 
-Output sizes are for C = {CHANNELS} and default options. Two words tell how well a definition is known:
+Output sizes are for C = {CHANNELS} and default options. Three words tell how well a definition is known:
 
-- **verified**: checked against the authors' or another public implementation;
-- **reconstructed**: part of the definition is not public, or differs on purpose; the assumptions are listed.
+- **verified**: read in the authors' or another public implementation, which is named;
+- **reconstructed**: part of the definition is not public, or differs on purpose; the assumptions are listed;
+- **original**: the layer is defined by this package.
 
-Neither says that published accuracies were reproduced.
+None says that published accuracies were reproduced.
 """
 
 
@@ -44,6 +45,7 @@ def describe(name: str) -> str:
     lines = [f"## {name}", "", f"`isice.pooling.{name}.{cls.__name__}`", "", summary.strip(), ""]
     lines += [f"- Source: {cls.reference}"]
     lines += [f"- Definition: {cls.fidelity}" + (f"; assumed: {cls.assumed}" if cls.assumed else "")]
+    lines += [f"- Evidence: {cls.evidence}"]
     lines += [f"- Output: {size(name)}"]
     defaults = cls.option_defaults()
     if defaults:

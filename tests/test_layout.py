@@ -101,7 +101,7 @@ def test_public_names():
 
     assert set(isice.__all__) == {
         "Network", "Pooling", "SPDPooling", "__version__", "attach", "create_model", "create_pooling", "functional",
-        "list_poolings", "load_weights", "register_pooling",
+        "initialize", "list_poolings", "load_weights", "register_pooling",
     }  # fmt: skip
     for name in isice.__all__:
         assert getattr(isice, name) is not None

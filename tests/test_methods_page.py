@@ -26,6 +26,7 @@ def test_every_pooling_is_described(name: str) -> None:
     section = PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
     assert cls.reference in section
     assert f"Definition: {cls.fidelity}" in section
+    assert f"Evidence: {cls.evidence}" in section
     assert cls.assumed in section
     assert all(f"- `{option}`: " in section for option in cls.option_names()), f"{name}: an option is not described"
 

@@ -16,6 +16,7 @@ _HOME = {
     "attach": "models",
     "create_model": "models",
     "create_pooling": "pooling",
+    "initialize": "models",
     "list_poolings": "pooling",
     "load_weights": "models",
     "register_pooling": "pooling",
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .models import Network as Network
     from .models import attach as attach
     from .models import create_model as create_model
+    from .models import initialize as initialize
     from .models import load_weights as load_weights
     from .pooling import Pooling as Pooling
     from .pooling import SPDPooling as SPDPooling

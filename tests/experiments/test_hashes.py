@@ -17,7 +17,7 @@ RUNS = {
     "memory": (4, "isice_5-seed0-a202129b", "8a61276ac7ceb51c"),
     "sice_frozen": (4, "sice-128-seed0-7e58376f", "640ab680e57e1826"),
     "structure": (108, "sparse-rate-120-seed0-2c4364e3", "553bcc68b354112b"),
-    "table1": (900, "vgg16-gap-mit_indoor67-seed0-814e6d13", "d9d931c088663eab"),
+    "table1": (900, "vgg16-gap-mit_indoor67-seed0-814e6d13", "33408aaf3e051b7b"),
     "table2": (8, "gap-resnet50-seed0-20fa8b73", "96422286acaa0c93"),
     "table3": (64, "isqrt_cov-256-mit_indoor67-vgg16-seed0-21253d3c", "1ec8064ef866f6d1"),
     "table4": (10, "isice-mit_indoor67-seed0-68b81d8c", "eb99a1ba21b3a529"),

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from isice._specs import format_spec
 from isice.data.synthetic import make_textures
+from isice.models import Network, initialize
 from isice.pooling import Pooling, create_pooling, list_poolings, pooling_class
 
 CLASSES, CHANNELS, TEST_IMAGES = 4, 12, 256
@@ -21,6 +22,12 @@ MARGIN = 4 * (CHANCE * (1 - CHANCE) / TEST_IMAGES) ** 0.5
 # Published sizes suit 256 channels and thousands of images; these suit 12 channels and keep an epoch short.
 SMALL = {"n_features": 512, "n_components": CHANNELS, "n_clusters": 16}
 SECOND_ORDER = [name for name in list_poolings() if name != "gap"]
+
+
+class Pixels(nn.Identity):
+    """A backbone whose features are the images."""
+
+    out_channels = CHANNELS
 
 
 @functools.cache
@@ -36,14 +43,11 @@ def small_pooling(name: str) -> Pooling:
 def accuracy_after_one_epoch(name: str, family: str) -> float:
     torch.manual_seed(0)
     images, labels = textures(512, family, seed=1)
-    pooling = small_pooling(name)
-    if name in ("netvlad", "netfv"):
-        pooling.init_from(images[:32].movedim(1, -1).reshape(-1, CHANNELS))
-    layers: list[nn.Module] = [pooling]
-    if not pooling.needs_num_classes:
-        # Heads differ in scale by orders of magnitude; one learning rate serves all after standardization.
-        layers += [nn.BatchNorm1d(pooling.out_features, affine=False), nn.Linear(pooling.out_features, CLASSES)]
-    model = nn.Sequential(*layers)
+    model = Network(Pixels(), pooling=small_pooling(name), num_classes=CLASSES, reduce=None)
+    if not model.pooling.needs_num_classes:
+        # Poolings differ in scale by orders of magnitude; one learning rate serves all after standardization.
+        model.classifier = nn.Sequential(nn.BatchNorm1d(model.num_features, affine=False), model.classifier)
+    initialize(model, images.split(16))
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for batch in torch.randperm(len(images)).split(16):
         optimizer.zero_grad()

@@ -59,11 +59,17 @@ def test_logits_start_at_a_moderate_scale():
 def test_init_from_takes_principal_components():
     descriptors = features(500, 6) * torch.tensor([1, 9, 1, 5, 1, 1], dtype=torch.float64) + 3
     layer = LowRankBilinear(6, num_classes=3, n_components=2).double()
-    layer.init_from(descriptors)
+    layer.init_from(descriptors.T.reshape(1, 6, 20, 25))
     torch.testing.assert_close(layer.projection.abs()[0, 1], torch.tensor(1.0, dtype=torch.float64), atol=0.02, rtol=0)
     torch.testing.assert_close(layer.projection.abs()[1, 3], torch.tensor(1.0, dtype=torch.float64), atol=0.02, rtol=0)
-    with pytest.raises(ValueError, match="expected at least 2 descriptors"):
-        layer.init_from(descriptors[:1])
+
+
+def test_init_from_with_more_components_than_channels():
+    layer = LowRankBilinear(6, num_classes=3, n_components=9)
+    before = layer.projection.detach().clone()
+    layer.init_from(features(2, 6, 4, 4).float())
+    torch.testing.assert_close(layer.projection[:6] @ layer.projection[:6].mT, torch.eye(6), atol=1e-5, rtol=0)
+    assert torch.equal(layer.projection[6:], before[6:])
 
 
 def test_bad_rank_is_named():

@@ -40,7 +40,7 @@ def test_init_from_makes_the_statistics_of_its_own_data_vanish() -> None:
     noise = torch.randn(2, 4000, 4, generator=generator) * torch.tensor([0.5, 1.0, 1.5, 2.0])
     descriptors = (centres[:, None] + noise).reshape(-1, 4)
     layer = create_pooling("netfv(n_components=2)", 4)
-    layer.init_from(descriptors)
+    layer.init_from(descriptors.T.reshape(1, 4, 80, 100))
     torch.testing.assert_close(layer.log_scales.exp()[0], torch.tensor([0.5, 1.0, 1.5, 2.0]), rtol=0.05, atol=0)
     statistics = fisher_vector(descriptors.T, layer.means, layer.log_scales, layer.weight, layer.bias)
     assert statistics.abs().max() < 1e-2

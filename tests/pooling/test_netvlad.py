@@ -35,7 +35,7 @@ def test_init_from_puts_centres_on_clusters_and_sharpens_the_assignment() -> Non
     directions = torch.eye(6)[:3]
     descriptors = directions.repeat(40, 1) + 0.05 * torch.randn(120, 6, generator=torch.Generator().manual_seed(0))
     layer = create_pooling("netvlad(n_clusters=3, seed=2)", 6)
-    layer.init_from(7 * descriptors)
+    layer.init_from(7 * descriptors.T.reshape(1, 6, 12, 10))
     assert torch.cdist(directions, layer.centres).amin(dim=1).max() < 0.05
     scores = torch.nn.functional.normalize(descriptors) @ layer.weight.mT
     best = scores.topk(2, dim=1).values
@@ -50,3 +50,13 @@ def test_centres_and_assignment_are_trained_apart() -> None:
 
 def test_published_size() -> None:
     assert create_pooling("netvlad", 512).out_features == 32_768
+
+
+def test_a_word_with_hardly_any_descriptor_has_unit_length_before_the_last_norm() -> None:
+    layer = create_pooling("netvlad(n_clusters=2)", 3)
+    with torch.no_grad():
+        layer.centres.copy_(torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
+        layer.weight.copy_(torch.tensor([[15.0, 0.0, 0.0], [0.0, 0.0, 0.0]]))
+    # Every position is (1, 0, 0): the second word gets e⁻¹⁵ of each.
+    words = layer(torch.tensor([1.0, 0, 0]).reshape(1, 3, 1, 1).expand(1, 3, 4, 4)).reshape(2, 3)
+    torch.testing.assert_close(words.norm(dim=1), torch.full((2,), 0.5**0.5), rtol=2e-2, atol=0)

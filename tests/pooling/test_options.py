@@ -138,7 +138,7 @@ def test_concatenation_in_a_model():
         ("gap - gap", "expected a sum such as"),
         ("gap + gap * 2", "expected a sum such as"),
         ("gap + 0 * gap", "expected a finite the factor of gap > 0"),
-        ("gap + low_rank_bilinear", "expected parts that return vectors, got low_rank_bilinear"),
+        ("gap + low_rank_bilinear", "expected poolings that return vectors, got low_rank_bilinear"),
         ("partial_correlation(ridge='oass')", r"expected ridge to be one of .*Did you mean 'oas'"),
         ("partial_correlation(ridge=0)", "expected a finite ridge > 0"),
         ("partial_correlation(method='newton_schulz', ridge='oas')", "expected method='ridge'"),

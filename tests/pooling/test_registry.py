@@ -130,3 +130,19 @@ def test_unfinished_subclasses_say_what_is_missing():
         NoTransform(2)(torch.ones(1, 2, 1, 1))
     with pytest.raises(ValueError, match="expected in_channels ≥ 1, got 0"):
         create_pooling("gap", 0)
+
+
+def test_layers_without_a_public_implementation_are_not_called_verified():
+    words = {name: pooling_class(name).fidelity for name in list_poolings()}
+    assert {name for name, word in words.items() if word == "original"} == {
+        "partial_correlation",
+        "sice",
+        "spectral_map",
+    }
+    for name in ("isice_mlp", "hihca", "low_rank_bilinear"):
+        assert words[name] == "reconstructed"
+    assert all("/" in pooling_class(name).evidence for name, word in words.items() if word == "verified")
+
+
+def test_a_new_layer_is_not_verified_by_default():
+    assert Pooling.fidelity == "original"

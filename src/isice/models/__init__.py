@@ -2,6 +2,7 @@
 
 from .backbone import PAPER_BACKBONES, Backbone, create_backbone
 from .classifier import Classifier, create_classifier
+from .initialize import initialize
 from .network import Network, attach, create_model
 from .reduce import Reduce
 from .small_cnn import SmallCNN
@@ -19,6 +20,7 @@ __all__ = [
     "create_backbone",
     "create_classifier",
     "create_model",
+    "initialize",
     "load_weights",
     "read_state_dict",
 ]

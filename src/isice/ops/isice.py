@@ -285,8 +285,8 @@ def isice(
         ridge: Weight of the identity in Σ + ridge·μI, of which Alg. 2 is taken; μ is the mean
             eigenvalue of Σ. Positive values are a variant that is not published: with them the
             inverses converge.
-        preset: Sets normalize, first_gradient and n_inverse_iter as in the ``"paper"`` or the
-            ``"official"`` code.
+        preset: Sets normalize: ``"paper"`` divides by the trace, ``"official"``, the published
+            code, by √trace. Both use seven inverse steps and ∇₁ = S₀⁻¹ in the first step.
         vectorized: Return upper triangles (..., D(D+1)/2) like :func:`vectorize`; on a GPU this
             saves memory passes.
         backend: ``"torch"``, ``"triton"``, or ``"auto"`` for the GPU kernels where they apply.

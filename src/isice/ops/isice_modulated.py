@@ -52,7 +52,7 @@ def isice_modulated(
 
 
 def modulation(logit: Tensor, tau: float = 0.01) -> Tensor:
-    """Return the modulator κ = τ + 2·sigmoid(logit) between τ and 2 + τ (paper, Eq. 8).
+    """Return the modulator κ = τ + 2·sigmoid(logit) between τ and 2 + τ.
 
     Example:
         >>> modulation(torch.zeros(1), tau=0.0)

@@ -23,15 +23,18 @@ class Pooling(nn.Module):
     Attributes:
         name: Registry name: the name of the file that defines the layer.
         reference: The publication.
-        fidelity: ``"verified"`` against the authors' or a public implementation, or
-            ``"reconstructed"``.
-        assumed: Assumptions of a reconstruction; empty if verified.
+        fidelity: ``"verified"`` if the definition was read in the authors' or another public
+            implementation, ``"reconstructed"`` if parts of it are assumed, ``"original"`` if the
+            layer is not published elsewhere.
+        evidence: What the definition was checked with: the implementation, text or test.
+        assumed: Assumptions of a reconstruction; otherwise empty.
         needs_num_classes: Whether the layer takes ``num_classes`` and returns logits.
     """
 
     name: ClassVar[str] = ""
     reference: ClassVar[str] = ""
-    fidelity: ClassVar[str] = "verified"
+    fidelity: ClassVar[str] = "original"
+    evidence: ClassVar[str] = ""
     assumed: ClassVar[str] = ""
     needs_num_classes: ClassVar[bool] = False
 
@@ -49,6 +52,14 @@ class Pooling(nn.Module):
     def pool_with_loss(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the result of :meth:`pool` and an auxiliary loss, a scalar (zero by default)."""
         return self.pool(x), x.new_zeros(())
+
+    @property
+    def wants_data(self) -> bool:
+        """Whether training starts with :meth:`init_from`; :func:`isice.initialize` calls it."""
+        return False
+
+    def init_from(self, x: Tensor) -> None:
+        """Set initial values from training features (B, C, H, W); no change by default."""
 
     def matrix(self, x: Tensor) -> Tensor | None:
         """Return the symmetric matrix (B, C, C) behind the output, or None if there is none."""

@@ -52,12 +52,14 @@ class Concatenation(Pooling):
             total = total + loss
         return torch.cat(vectors, dim=1), total
 
+    @property
+    def wants_data(self) -> bool:
+        return any(part.wants_data for part, _ in self._terms())
+
     def init_from(self, x: Tensor) -> None:
-        """Call ``init_from`` of every pooling that has it with feature maps (B, C, H, W)."""
+        """Call :meth:`Pooling.init_from` of every part with features (B, C, H, W)."""
         for part, _ in self._terms():
-            start = getattr(part, "init_from", None)
-            if start is not None:
-                start(x)
+            part.init_from(x)
 
     @property
     def spec(self) -> str:

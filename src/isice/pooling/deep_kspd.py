@@ -19,12 +19,12 @@ from ._registry import register_pooling
 class DeepKSPD(Pooling):
     """DeepKSPD: logarithm of the kernel matrix K_ij = exp(−θ‖f_i − f_j‖²/n) of the channels.
 
-    θ = softplus(``raw_theta``) is trained. θ = 1 suits channels of about unit variance;
-    :meth:`init_from` sets θ to the reciprocal of the mean squared distance in given features.
+    θ = softplus(``raw_theta``) is trained.
 
     Args:
         in_channels: Channels C of the feature map.
-        theta: Initial θ.
+        theta: Initial θ; None for the reciprocal of the mean squared distance between channels of
+            training features (:func:`isice.initialize`), and 1 before.
         eps: Ridge ε of K + εI; equal channels make K singular.
 
     Example:
@@ -35,21 +35,32 @@ class DeepKSPD(Pooling):
 
     reference = "Engin, Wang, Zhou, Liu: DeepKSPD: Learning Kernel-matrix-based SPD Representation, ECCV 2018"
     fidelity = "reconstructed"
-    assumed = "squared distances divided by n; θ = softplus, 1 at the start; matrix logarithm; ε = 1e-3"
+    evidence = "abstract and introduction of the paper; no public code"
+    assumed = (
+        "squared distances divided by n; θ = softplus, at the start the reciprocal of the mean squared distance; "
+        "matrix logarithm; ε = 1e-3"
+    )
 
-    def __init__(self, in_channels: int, *, theta: float = 1.0, eps: float = 1e-3) -> None:
+    def __init__(self, in_channels: int, *, theta: float | None = None, eps: float = 1e-3) -> None:
         super().__init__(in_channels)
-        check_number(type(self).name, "theta", theta, strict=True)
+        if theta is not None:
+            check_number(type(self).name, "theta", theta, strict=True)
         check_number(type(self).name, "eps", eps, strict=True)
         self.theta, self.eps = theta, eps
         self.out_features = in_channels * (in_channels + 1) // 2
-        self.raw_theta = nn.Parameter(torch.tensor(_softplus_inverse(theta)))
+        self.raw_theta = nn.Parameter(torch.tensor(_softplus_inverse(1.0 if theta is None else theta)))
+
+    @property
+    def wants_data(self) -> bool:
+        return self.theta is None
 
     @torch.no_grad()
-    def init_from(self, features: Tensor) -> None:
+    def init_from(self, x: Tensor) -> None:
         """Set θ from features (B, C, H, W): the mean of θ·distance² over channel pairs is one."""
+        if self.theta is not None:
+            return
         off_diagonal = self.in_channels * max(self.in_channels - 1, 1)
-        mean = squared_distances(features).sum(dim=(-2, -1)).mean().item() / off_diagonal
+        mean = squared_distances(x).sum(dim=(-2, -1)).mean().item() / off_diagonal
         self.raw_theta.fill_(_softplus_inverse(1 / max(mean, 1e-6)))
 
     def matrix(self, x: Tensor) -> Tensor:

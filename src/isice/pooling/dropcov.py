@@ -32,6 +32,7 @@ class DropCov(SPDPooling):
 
     reference = "Wang et al.: DropCov: A Simple yet Effective Method for Improving Deep Architectures, NeurIPS 2022"
     fidelity = "reconstructed"
+    evidence = "the authors' published code, apart from the assumptions"
     assumed = (
         "a rate per image (authors' code: the batch mean); one mask per step for all images, hashed from the weights"
     )

@@ -35,6 +35,7 @@ class FCBN(Pooling):
 
     reference = "Yu, Li, Li: Fast and Compact Bilinear Pooling by Shifted Random Maclaurin, AAAI 2021"
     fidelity = "reconstructed"
+    evidence = "the abstract and a figure of the paper; no public code"
     assumed = (
         "an approximation of the published method: SRM+ is read as all pairs of two sets of 64 random projections, "
         "fixed signs, and the square root takes 5 Newton–Schulz steps on XXᵀ/n"

@@ -36,6 +36,9 @@ class HIHCA(Pooling):
         "Cai, Zuo, Zhang: Higher-Order Integration of Hierarchical Convolutional Activations for Fine-Grained "
         "Visual Categorization, ICCV 2017"
     )
+    fidelity = "reconstructed"
+    evidence = "cssjcai/hihca (hihca_main.m) for one map, whose formula tests/pooling/test_hihca.py writes out"
+    assumed = "one feature map instead of several layers with trained factors; degree 2"
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 """iSICE+MLP: iSICE whose step size and sparsity are set per image by two small modulators."""
 
+import math
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ class ISICEMLP(ISICE):
     """iSICE+MLP: iSICE with η·κ₁ and λ·κ₂, where κ = τ + 2·sigmoid(FC(X1/n)) is computed per image.
 
     The auxiliary loss γ(κ − 1)² pulls the modulators κ towards one, where they start (zero
-    weights).
+    weights, and a bias that makes up for τ).
 
     Args:
         in_channels: Channels D of the feature map.
@@ -31,17 +32,22 @@ class ISICEMLP(ISICE):
         (torch.Size([2, 36]), torch.Size([]))
     """
 
-    reference = "Rahman et al.: Learning Partial Correlation based Deep Visual Representation, CVPR 2023 (Eq. 8)"
+    reference = "Rahman et al.: Learning Partial Correlation based Deep Visual Representation, CVPR 2023"
+    fidelity = "reconstructed"
+    evidence = "the formulas of κ and of its loss in the paper; no public code"
+    assumed = "one fully connected layer for both modulators, which start at one; a plus before γ(κ − 1)²"
 
     def __init__(self, in_channels: int, *, tau: float = 0.01, gamma: float = 1e-4, **options: Any) -> None:
         super().__init__(in_channels, **options)
         check_number(self.name, "tau", tau)
+        if tau >= 1:
+            raise ValueError(f"{self.name}: expected tau < 1, so that a modulator can be one, got {tau}.")
         check_number(self.name, "gamma", gamma)
         self.tau = tau
         self.gamma = gamma
         self.modulators = nn.Linear(self.modulator_inputs, 2)
         nn.init.zeros_(self.modulators.weight)
-        nn.init.zeros_(self.modulators.bias)
+        nn.init.constant_(self.modulators.bias, math.log((1 - tau) / (1 + tau)))
 
     @property
     def modulator_inputs(self) -> int:

@@ -30,6 +30,7 @@ class ISICEMLPStar(ISICEMLP):
     """
 
     fidelity = "reconstructed"
+    evidence = "the description in the paper's appendix; no public code"
     assumed = "∇₁ enters the fully connected layer as D times its row means, which the paper does not specify"
 
     def __init__(

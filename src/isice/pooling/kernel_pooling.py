@@ -11,6 +11,9 @@ from ..ops.sketch import kernel_features, random_hashes
 from ._base import Pooling
 from ._registry import register_pooling
 
+# Beyond it e^{−2γ} underflows: the mean inner product of such features is almost zero.
+_LARGEST_GAMMA = 40.0
+
 
 @register_pooling
 class KernelPooling(Pooling):
@@ -24,8 +27,8 @@ class KernelPooling(Pooling):
         in_channels: Channels of the feature map.
         order: Highest order p.
         n_features: Sketch size of each order.
-        gamma: γ of the Gaussian kernel. The paper uses the reciprocal of the mean inner product of
-            features.
+        gamma: γ of the Gaussian kernel; None for the reciprocal of the mean inner product of two
+            positions of an image in training features (:func:`isice.initialize`), and 1 before.
         normalize_input: Normalise every position to unit length, as the Taylor expansion assumes.
         seed: Seed of the hashes, which are saved with the model.
 
@@ -37,7 +40,8 @@ class KernelPooling(Pooling):
 
     reference = "Cui, Zhou, Wang, Liu, Lin, Belongie: Kernel Pooling for Convolutional Neural Networks, CVPR 2017"
     fidelity = "reconstructed"
-    assumed = "order 4; γ = 1 instead of an estimate from data; positions normalised to unit length also in training"
+    evidence = "the third-party layer of rgmyr/keras-texture; no public code of the authors"
+    assumed = "order 4; γ from a few training batches; positions normalised to unit length also in training"
 
     index: Tensor
     sign: Tensor
@@ -48,7 +52,7 @@ class KernelPooling(Pooling):
         *,
         order: int = 4,
         n_features: int = 4096,
-        gamma: float = 1.0,
+        gamma: float | None = None,
         normalize_input: bool = True,
         seed: int = 1,
     ) -> None:
@@ -56,17 +60,40 @@ class KernelPooling(Pooling):
         check_int("kernel_pooling", "order", order, minimum=2)
         check_int("kernel_pooling", "n_features", n_features, minimum=1)
         check_int("kernel_pooling", "seed", seed, minimum=0)
-        check_number("kernel_pooling", "gamma", gamma, strict=True)
+        if gamma is not None:
+            check_number("kernel_pooling", "gamma", gamma, strict=True)
         self.order, self.n_features, self.gamma = order, n_features, gamma
         self.normalize_input, self.seed = normalize_input, seed
         self.out_features = 1 + in_channels + (order - 1) * n_features
         index, sign = random_hashes(order, in_channels, n_features, seed)
         self.register_buffer("index", index)
         self.register_buffer("sign", sign)
-        squares = [math.exp(-2 * gamma) * (2 * gamma) ** i / math.factorial(i) for i in range(order + 1)]
-        self.coefficients = nn.Parameter(torch.tensor(squares).sqrt())
+        self.coefficients = nn.Parameter(_taylor_coefficients(1.0 if gamma is None else gamma, order))
+
+    @property
+    def wants_data(self) -> bool:
+        return self.gamma is None
+
+    @torch.no_grad()
+    def init_from(self, x: Tensor) -> None:
+        """Set α to the Taylor coefficients for the γ of features (B, C, H, W)."""
+        if self.gamma is not None:
+            return
+        # The mean over all pairs of positions of an image is the squared length of its mean.
+        inner = self._positions(x).mean(dim=-1).square().sum(dim=1).mean().item()
+        gamma = 1 / max(inner, 1 / _LARGEST_GAMMA)
+        self.coefficients.copy_(_taylor_coefficients(gamma, self.order))
+
+    def _positions(self, x: Tensor) -> Tensor:
+        return l2_normalize(x.flatten(2), dim=1) if self.normalize_input else x.flatten(2)
 
     def pool(self, x: Tensor) -> Tensor:
-        x = l2_normalize(x.flatten(2), dim=1) if self.normalize_input else x.flatten(2)
+        x = self._positions(x)
         features = kernel_features(x, self.index, self.sign, self.coefficients, self.n_features)
         return l2_normalize(signed_sqrt(features))
+
+
+def _taylor_coefficients(gamma: float, order: int) -> Tensor:
+    """Return α_i = √(e^{−2γ}(2γ)ⁱ/i!) for i = 0 … ``order``."""
+    squares = [math.exp(-2 * gamma) * (2 * gamma) ** i / math.factorial(i) for i in range(order + 1)]
+    return torch.tensor(squares).sqrt()

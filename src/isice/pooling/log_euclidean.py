@@ -28,6 +28,7 @@ class LogEuclidean(SPDPooling):
         "metric: Arsigny et al., 2006"
     )
     fidelity = "reconstructed"
+    evidence = "the formula in the paper; the matrix exponential undoes it in tests/pooling/test_log_euclidean.py"
     assumed = "centred covariance; ε = 1e-3 absolute; upper triangle without √2 weights"
 
     def __init__(self, in_channels: int, *, eps: float = 1e-3) -> None:

@@ -8,6 +8,7 @@ from ..ops._numerics import matmul_no_autocast
 from ..ops.projection import low_rank_scores
 from ..ops.signed_sqrt import signed_sqrt
 from ._base import Pooling
+from ._descriptors import sample_descriptors
 from ._registry import register_pooling
 
 
@@ -32,6 +33,9 @@ class LowRankBilinear(Pooling):
     """
 
     reference = "Kong, Fowlkes: Low-rank Bilinear Pooling for Fine-Grained Classification, CVPR 2017"
+    fidelity = "reconstructed"
+    evidence = "the scores in aimerykong's published code (bisvm_posneg_UUreg_forward.m)"
+    assumed = "100 components and rank 8; no power normalisation; division by the number of positions"
     needs_num_classes = True
 
     def __init__(
@@ -56,16 +60,20 @@ class LowRankBilinear(Pooling):
         self.factors = nn.Parameter(torch.randn(num_classes, rank, n_components) / n_components**0.5)
         self.bias = nn.Parameter(torch.zeros(num_classes))
 
+    @property
+    def wants_data(self) -> bool:
+        return True
+
     @torch.no_grad()
-    def init_from(self, descriptors: Tensor) -> None:
-        """Set P to the leading principal components of descriptors (M, C), M ≥ ``n_components``."""
-        if descriptors.ndim != 2 or min(descriptors.shape[0], self.in_channels) < self.n_components:
-            raise ValueError(
-                f"low_rank_bilinear: expected at least {self.n_components} descriptors (M, {self.in_channels}) with "
-                f"as many channels, got {tuple(descriptors.shape)}; lower n_components or pass more."
-            )
+    def init_from(self, x: Tensor) -> None:
+        """Set P to the leading principal components of the positions of features (B, C, H, W).
+
+        With more rows than channels, the remaining rows keep their random directions.
+        """
+        descriptors = sample_descriptors(x).to(self.projection)
         centred = descriptors - descriptors.mean(dim=0)
-        self.projection.copy_(torch.linalg.svd(centred, full_matrices=False).Vh[: self.n_components])
+        components = torch.linalg.eigh(centred.mT @ centred).eigenvectors.flip(1).mT[: self.n_components]
+        self.projection[: len(components)] = components
 
     def pool(self, x: Tensor) -> Tensor:
         x = matmul_no_autocast(self.projection.to(x.dtype), x.flatten(2))

@@ -7,6 +7,7 @@ from .._checks import check_int
 from ..ops.codebook import diagonal_mixture, fisher_vector, kmeans
 from ..ops.signed_sqrt import l2_normalize, signed_sqrt
 from ._base import Pooling
+from ._descriptors import sample_descriptors
 from ._registry import register_pooling
 
 
@@ -33,6 +34,7 @@ class NetFV(Pooling):
 
     reference = "Lin, RoyChowdhury, Maji: Bilinear CNNs for Fine-grained Visual Recognition, TPAMI 2018 (NetFV)"
     fidelity = "reconstructed"
+    evidence = "the fixed Fisher vector layer of gy20073/compact_bilinear_pooling (yang_fv.m); no public code of NetFV"
     assumed = "assignment as in NetVLAD, independent of μ and σ; no prior factors; the initial values of all parameters"
 
     def __init__(self, in_channels: int, *, n_components: int = 64, eps: float = 1e-5, seed: int = 0) -> None:
@@ -47,10 +49,14 @@ class NetFV(Pooling):
         self.weight = nn.Parameter(means.clone())
         self.bias = nn.Parameter(-0.5 * means.square().sum(dim=1))
 
+    @property
+    def wants_data(self) -> bool:
+        return True
+
     @torch.no_grad()
-    def init_from(self, descriptors: Tensor) -> None:
-        """Set all parameters by k-means on descriptors (M, C) of training images, M ≥ K."""
-        descriptors = descriptors.to(self.means)
+    def init_from(self, x: Tensor) -> None:
+        """Set all parameters by k-means on the positions of features (B, C, H, W)."""
+        descriptors = sample_descriptors(x).to(self.means)
         centres, nearest = kmeans(descriptors, self.n_components, seed=self.seed)
         scales, variance = diagonal_mixture(descriptors, centres, nearest)
         self.means.copy_(centres)

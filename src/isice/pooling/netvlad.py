@@ -7,6 +7,7 @@ from .._checks import check_int, check_number
 from ..ops.codebook import assignment_sharpness, kmeans, vlad
 from ..ops.signed_sqrt import l2_normalize
 from ._base import Pooling
+from ._descriptors import sample_descriptors
 from ._registry import register_pooling
 
 
@@ -16,14 +17,15 @@ class NetVLAD(Pooling):
 
     Positions, each V_k and the whole vector of K·C features are ℓ2-normalised. The assignment is a
     = softmax_k(w_kᵀx) without bias, as the authors prefer. It starts at w = α·c/‖c‖; then w and c
-    are trained independently. The centres start at random directions unless :meth:`init_from` is
-    called.
+    are trained independently. Training starts from k-means centres of training features
+    (:func:`isice.initialize`); a new layer has random directions.
 
     Args:
         in_channels: Channels C of the feature map.
         n_clusters: Number of centres K.
         alpha: Sharpness α of the initial assignment, which :meth:`init_from` computes.
-        eps: Added to squared norms, which bounds the gradients of empty positions and clusters.
+        eps: Added to the squared norm of a position. It bounds the gradient of an empty position by
+            1/√ε, a number that float16 can hold. Words are normalised as in the authors' code.
         seed: Seed of the initial centres.
 
     Example:
@@ -33,6 +35,8 @@ class NetVLAD(Pooling):
     """
 
     reference = "Arandjelović et al.: NetVLAD: CNN Architecture for Weakly Supervised Place Recognition, CVPR 2016"
+    fidelity = "verified"
+    evidence = "Relja/netvlad (addLayers.m, layerVLAD.m), whose formula tests/pooling/test_netvlad.py writes out"
 
     def __init__(
         self, in_channels: int, *, n_clusters: int = 64, alpha: float = 100.0, eps: float = 1e-6, seed: int = 0
@@ -47,10 +51,14 @@ class NetVLAD(Pooling):
         self.centres = nn.Parameter(l2_normalize(noise))
         self.weight = nn.Parameter(alpha * self.centres.detach())
 
+    @property
+    def wants_data(self) -> bool:
+        return True
+
     @torch.no_grad()
-    def init_from(self, descriptors: Tensor) -> None:
-        """Set centres by k-means on descriptors (M, C), M ≥ K, and α from their distances."""
-        descriptors = l2_normalize(descriptors.to(self.centres))
+    def init_from(self, x: Tensor) -> None:
+        """Set centres by k-means on the positions of features (B, C, H, W), α by their scores."""
+        descriptors = l2_normalize(sample_descriptors(x).to(self.centres))
         centres, _ = kmeans(descriptors, self.n_clusters, seed=self.seed)
         directions = l2_normalize(centres)
         self.centres.copy_(centres)
@@ -59,4 +67,4 @@ class NetVLAD(Pooling):
     def pool(self, x: Tensor) -> Tensor:
         descriptors = l2_normalize(x.flatten(2), dim=1, eps=self.eps)
         residuals = vlad(descriptors, self.centres.to(x.dtype), self.weight.to(x.dtype))
-        return l2_normalize(l2_normalize(residuals, eps=self.eps).flatten(1))
+        return l2_normalize(l2_normalize(residuals).flatten(1))

@@ -44,6 +44,8 @@ class PartialCorrelation(SPDPooling):
     """
 
     reference = "Dempster: Covariance Selection, Biometrics 1972; as a layer: this package"
+    fidelity = "original"
+    evidence = "equal to the correlation of regression residuals in tests/ops/test_correlation.py"
 
     def __init__(
         self,
@@ -95,6 +97,10 @@ class PartialCorrelation(SPDPooling):
 
     def matrix(self, x: Tensor) -> Tensor:
         return self.output(self.partial_correlations(x))
+
+    @property
+    def wants_data(self) -> bool:
+        return self.standardize
 
     def init_from(self, x: Tensor) -> None:
         """Measure the standard deviation of the output on training features (B, C, H, W)."""

@@ -30,6 +30,7 @@ class RUN(CompactBilinear):
 
     reference = "Yu, Cai, Li: Toward Faster and Simpler Matrix Normalization via Rank-1 Update, ECCV 2020"
     fidelity = "reconstructed"
+    evidence = "the abstract of the paper; no public code"
     assumed = (
         "ε = ½, two power iterations from a fixed random vector; the update acts on the features, hence on both sides "
         "of XXᵀ; gradients flow through the power method; the output is a compact sketch of 8192 features, not all C²"

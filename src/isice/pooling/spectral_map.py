@@ -38,6 +38,8 @@ class SpectralMap(SPDPooling):
     """
 
     reference = "this package; the ratio is the shrunk inverse of Ledoit, Wolf: J. Multivariate Analysis 2004"
+    fidelity = "original"
+    evidence = "its functions of eigenvalues are tested in tests/ops/test_ridge.py"
 
     def __init__(
         self,

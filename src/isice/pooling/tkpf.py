@@ -34,6 +34,9 @@ class TKPF(Pooling):
 
     reference = "Yu, Cai, Li: Efficient Compact Bilinear Pooling via Kronecker Product, AAAI 2022"
     fidelity = "reconstructed"
+    evidence = (
+        "the abstract of the paper and a third-party implementation, which mixes positions and is not followed there"
+    )
     assumed = (
         "a = b = 64, r = 16 and two pairs, summed, as in a third-party implementation; trained Gaussian projections; "
         "no matrix normalisation before the projection"

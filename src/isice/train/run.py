@@ -161,6 +161,7 @@ def _results(trainer: Trainer) -> dict[str, Any]:
         "seconds_per_epoch": sum(row["seconds"] for row in rows) / len(rows),
         "peak_memory": peak_memory(fabric.device),
         "processes": fabric.world_size,
+        "initialized_from_images": trainer.state.start_images,
         "accuracy": accuracy,
         "reported_epoch": {"epoch": epoch, "chosen_on": _CHOSEN_ON[trainer.selects_on]},
         "images": splits.sizes,

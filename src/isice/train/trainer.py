@@ -18,6 +18,7 @@ from ..config import AugmentConfig, RunConfig
 from ..data import Splits
 from ..data.augmentation import Augmentation, Mixed
 from ..data.sources import mix_seed
+from ..models import Network, initialize
 from .anomaly import first_nonfinite
 from .checkpoint import Checkpoint, load_weights_into, plain_weights, save_checkpoint
 from .ema import AveragedWeights
@@ -55,6 +56,7 @@ class TrainerState:
         best: Epoch and accuracy of the best epoch so far, if ``select_on`` asks for one.
         seconds: Wall-clock time of earlier sessions.
         sessions: Start time, commit and first step of every start and resume.
+        start_images: Training images that initialised the pooling; None before the first step.
     """
 
     done: int = 0
@@ -64,6 +66,7 @@ class TrainerState:
     best: dict[str, Any] | None = None
     seconds: float = 0.0
     sessions: list[dict[str, Any]] = field(default_factory=list)
+    start_images: int | None = None
 
 
 class Trainer:
@@ -129,6 +132,8 @@ class Trainer:
 
     def fit(self, progress: TrainingProgress, logger: MetricsLogger | None = None) -> None:
         """Train from the current epoch and step to the end of the last epoch."""
+        if self.state.done == 0 and self.state.step == 0:
+            self._initialize()
         for index, stage in enumerate(self.stages):
             if self.state.done >= stage.last:
                 continue
@@ -139,6 +144,21 @@ class Trainer:
                 if logger is not None:
                     logger.append(row)
                 progress.epoch(row)
+
+    def _initialize(self) -> None:
+        """Start the pooling from training features: computed by rank 0, the same on all ranks."""
+        if not (isinstance(self.model, Network) and self.model.pooling.wants_data):
+            return
+        if self.fabric.is_global_zero:
+            set_training_mode(self.model, self.stages[0].frozen)
+            start_epoch(self.loader, 1)
+            batches = (self._to_device(*batch)[0] for batch in self.loader)
+            with self.fabric.autocast():
+                self.state.start_images = initialize(self.model, batches)
+        if self.fabric.world_size > 1:
+            found = (self.state.start_images, plain_weights(self.model.pooling))
+            self.state.start_images, weights = self.fabric.broadcast(found)
+            self.model.pooling.load_state_dict(weights)
 
     def _start_stage(self, index: int, stage: Stage) -> None:
         """Create optimizer and schedule of a stage; restore them if the checkpoint is of this stage."""
