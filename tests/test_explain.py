@@ -24,6 +24,7 @@ from isice.explain import (
     partial_correlations,
     structure,
 )
+from isice.report.explain_page import write_explanations
 from isice.train import train_run
 
 
@@ -227,7 +228,8 @@ def test_isice_before_and_after_its_steps():
 
 def test_runs_are_explained_side_by_side(runs, picture, tmp_path):
     out = tmp_path / "out"
-    written = explain_runs([runs / "gap", runs / "isice"], [picture, "test:5"], out, target="7", n_pairs=3)
+    explained = explain_runs([runs / "gap", runs / "isice"], [picture, "test:5"], target="7", n_pairs=3)
+    written = write_explanations(explained, out)
     names = {"01-one-maps.png", "01-one-graph-gap.png", "01-one-graph-isice.png", "02-test-5-maps.png"}
     assert names <= {path.name for path in written.values()}
     for path in written.values():
@@ -240,7 +242,7 @@ def test_runs_are_explained_side_by_side(runs, picture, tmp_path):
         assert len(drawn.convert("RGB").getcolors(maxcolors=10**6)) > 100
 
 
-def test_what_cannot_be_explained_is_said(runs, picture, tmp_path):
+def test_errors_of_explain_runs(runs, picture):
     run = runs / "gap"
     for images_, options, message in (
         ([], {}, "at least one run folder and one image"),
@@ -250,23 +252,22 @@ def test_what_cannot_be_explained_is_said(runs, picture, tmp_path):
         (["test:0"], {"method": "cam"}, "expected method"),
     ):
         with pytest.raises((ValueError, OSError), match=message):
-            explain_runs([run], images_, tmp_path, **options)
+            explain_runs([run], images_, **options)
     with pytest.raises(ValueError, match="expected distinct runs"):
-        explain_runs([run, run], [picture], tmp_path)
-    assert not list(tmp_path.glob("*.html"))
+        explain_runs([run, run], [picture])
 
 
 def test_test_images_are_spread_and_replace_earlier_ones(runs, tmp_path):
-    explain_samples([runs / "gap", runs / "isice"], tmp_path, 3)
+    write_explanations(explain_samples([runs / "gap", runs / "isice"], 3), tmp_path, graphs=False)
     assert sorted(path.name for path in tmp_path.glob("*.png") if "dark" not in path.name) == [
         "01-test-0-maps.png", "02-test-150-maps.png", "03-test-300-maps.png",
     ]  # fmt: skip
-    explain_samples([runs / "gap"], tmp_path, 1)
+    write_explanations(explain_samples([runs / "gap"], 1), tmp_path, graphs=False)
     assert {path.name for path in tmp_path.iterdir()} == {
         "01-test-0-maps.png", "01-test-0-maps-dark.png", "captions.json", "explain.html",
     }  # fmt: skip
     with pytest.raises(ValueError, match="expected finished training runs"):
-        explain_samples([], tmp_path)
+        explain_samples([])
 
 
 def test_the_command_overwrites_nothing(runs, picture, tmp_path, monkeypatch):

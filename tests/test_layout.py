@@ -37,13 +37,14 @@ ALLOWED = {
     "_augment_config": set(),
     "config": {"_augment_config"},
     "records": {"config"},
+    "explanations": set(),
     "data": {"config"},
     "train": {*_RUN, "ops"},
     "inference": {*_RUN, "train"},
-    "explain": {*_COMPUTE, "report"},
+    "explain": {*_COMPUTE, "explanations"},
     "experiments": {"config", "records"},
     "experiments.jobs": {*_COMPUTE, "estimator", "experiments", "explain"},
-    "report": {"config", "experiments", "metrics", "records"},
+    "report": {"config", "experiments", "explanations", "metrics", "records"},
     "cli": None,
 }
 # timm requires huggingface_hub, so sharing a model may use it.

@@ -1,4 +1,4 @@
-"""The page of explanations: texts stay on their own tile, and the report gets the captions."""
+"""The page of ``isice explain``: layout of the texts, captions for the report."""
 
 from itertools import combinations
 
@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from isice.explanations import ExplainedImage, Explanation
 from isice.report.explain_page import (
-    ExplainedImage,
-    Explanation,
     explained_maps_figure,
     find_heat_maps,
     is_explained,

@@ -52,7 +52,7 @@ def draw_heat_maps(folder: Path, manifest: "Manifest | None", count: int, *, ask
 
     Missing weights or data are reported, not fatal, unless the user ``asked`` for heat maps.
     """
-    from ..report.explain_page import HEAT_MAPS
+    from ..report.explain_page import HEAT_MAPS, write_explanations
     from ..report.results import load_results
 
     if count == 0:
@@ -62,7 +62,8 @@ def draw_heat_maps(folder: Path, manifest: "Manifest | None", count: int, *, ask
     from ..explain import explain_samples
 
     try:
-        explain_samples([run for run in runs if has_weights(run)][:MOST_NETWORKS], folder / HEAT_MAPS, count)
+        explained = explain_samples([run for run in runs if has_weights(run)][:MOST_NETWORKS], count)
+        write_explanations(explained, folder / HEAT_MAPS, graphs=False)
     except (ValueError, OSError) as error:
         if asked:
             raise

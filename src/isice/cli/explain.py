@@ -37,7 +37,7 @@ def explain(
     - `isice explain runs/mine bird.jpg --class sparrow --out runs/mine/explain`: also shown in the run's report
     """
     from ..explain import explain_runs
-    from ..report.explain_page import is_explained
+    from ..report.explain_page import is_explained, write_explanations
 
     folders = _runs([Path(name) for name in what if Path(name).is_dir()])
     images = [name for name in what if not Path(name).is_dir()]
@@ -48,8 +48,8 @@ def explain(
             "choose another --out, or overwrite it with --force."
         )
     which = "last" if last else "best"
-    written = explain_runs(folders, images, folder, target=target, which=which, method=method, n_pairs=pairs)
-    for path in written.values():
+    explained = explain_runs(folders, images, target=target, which=which, method=method, n_pairs=pairs)
+    for path in write_explanations(explained, folder).values():
         tell(f"wrote {path}")
 
 

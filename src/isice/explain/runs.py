@@ -1,4 +1,4 @@
-"""Explain images with trained runs side by side: the ``isice explain`` command."""
+"""Explain images with trained runs side by side."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from ..data import load_splits
 from ..data.images import read_image
 from ..data.splits import info_in_use
 from ..data.transforms import create_transforms
-from ..report.explain_page import ExplainedImage, Explanation, write_explanations
+from ..explanations import ExplainedImage, Explanation
 from ..train import Trained, load_trained
 from .graph import channel_graphs
 from .maps import class_maps, mean_maps
@@ -28,28 +28,23 @@ _TEST = "test:"
 def explain_runs(
     folders: Sequence[str | Path],
     images: Sequence[str | Path],
-    out: str | Path,
     *,
     target: str | None = None,
     which: str = "best",
     method: str = "centered",
     n_pairs: int = 6,
-    graphs: bool = True,
-) -> dict[str, Path]:
-    """Write heat maps, class maps and channel graphs of images as figures and one page.
+) -> list[ExplainedImage]:
+    """Compute heat maps, class maps and channel graphs of images.
+
+    :func:`isice.report.explain_page.write_explanations` draws them.
 
     Args:
         folders: Run folders; their networks are shown side by side.
         images: Image files, or ``"test:7"`` for a test image of the first run's dataset.
-        out: Folder for the page ``explain.html`` and its figures; earlier ones are replaced.
         target: Name of the class to explain; by default the predicted class of each network.
         which: The checkpoint, ``"best"`` or ``"last"``.
         method: Method of the class maps, see :func:`isice.explain.class_maps`.
         n_pairs: Channel pairs per graph.
-        graphs: Draw the channel graphs, the slowest part.
-
-    Returns:
-        The written paths by name; ``"html"`` is the page.
     """
     if not folders or not images:
         raise ValueError(
@@ -77,16 +72,13 @@ def explain_runs(
             for label, trained in runs.items()
         }
         explained.append(ExplainedImage(str(source), _title(source), _displayed(runs, picture), seen))
-    return write_explanations(explained, Path(out), graphs=graphs)
+    return explained
 
 
-def explain_samples(folders: Sequence[str | Path], out: str | Path, count: int = 2) -> dict[str, Path]:
-    """Write heat maps of ``count`` test images, evenly spaced over the test split.
+def explain_samples(folders: Sequence[str | Path], count: int = 2) -> list[ExplainedImage]:
+    """Explain ``count`` test images, evenly spaced over the test split, as :func:`explain_runs` does.
 
-    Args:
-        folders: Run folders. Only runs with the dataset of the first one are shown.
-        out: Folder for the page and its figures; earlier ones are replaced.
-        count: Number of images.
+    Only runs with the dataset of the first one are used.
     """
     check_int("explain", "count", count, minimum=1)
     configs = {Path(folder): load_config(Path(folder) / "config.toml").data for folder in folders}
@@ -97,7 +89,7 @@ def explain_samples(folders: Sequence[str | Path], out: str | Path, count: int =
     alike = [folder for folder, config in data.items() if _dataset_key(config) == _dataset_key(first)]
     size = len(load_splits(first).test)
     images = [f"{_TEST}{size * number // min(count, size)}" for number in range(min(count, size))]
-    return explain_runs(alike, images, out, graphs=False)
+    return explain_runs(alike, images)
 
 
 def _dataset_key(config: DataConfig) -> tuple[object, ...]:

@@ -2,14 +2,13 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 from matplotlib.figure import Figure
 
+from ..explanations import ExplainedImage, Explanation
 from .channel_graph_plots import channel_graph_figure
 from .heat_map_plots import CAPTION_SIZE, TILE_POINTS, MapRow, maps_figure
 from .pages import Picture, render
@@ -29,50 +28,6 @@ _GRAPH_CAPTION = (
     "edges positive, orange negative), and where these channels are active, relative to the maximum of each channel. "
     "For a head that computes no inverse covariance, the one of seven Newton–Schulz steps is shown."
 )
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """The explanation of one image by one network.
-
-    Attributes:
-        target: The class whose map is shown.
-        probability: Its predicted probability.
-        predicted: The predicted class.
-        heat: Mean of the last feature maps (H, W).
-        class_map: Contributions to the score of the class (H, W).
-        partial_correlation: Partial correlations of the channels (C, C).
-        pairs: The strongest pairs (P, 2).
-        strengths: Their partial correlations (P,).
-        activations: Activation maps of their channels (P, 2, H, W).
-    """
-
-    target: str
-    probability: float
-    predicted: str
-    heat: np.ndarray
-    class_map: np.ndarray
-    partial_correlation: np.ndarray
-    pairs: np.ndarray
-    strengths: np.ndarray
-    activations: np.ndarray
-
-
-@dataclass(frozen=True)
-class ExplainedImage:
-    """An image and its explanations.
-
-    Attributes:
-        name: Name of the image, used in file names.
-        title: Name of the image, used in headings and captions.
-        picture: Pixels (H, W, 3) in [0, 1].
-        explanations: Label of the network → its explanation.
-    """
-
-    name: str
-    title: str
-    picture: np.ndarray
-    explanations: Mapping[str, Explanation]
 
 
 def write_explanations(images: Sequence[ExplainedImage], folder: Path, *, graphs: bool = True) -> dict[str, Path]:

@@ -1,0 +1,50 @@
+"""Explanations of images, which ``isice.explain`` computes and ``isice.report`` draws; no torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The explanation of one image by one network.
+
+    Attributes:
+        target: The class whose map is shown.
+        probability: Its predicted probability.
+        predicted: The predicted class.
+        heat: Mean of the last feature maps (H, W).
+        class_map: Contributions to the score of the class (H, W).
+        partial_correlation: Partial correlations of the channels (C, C).
+        pairs: The strongest pairs (P, 2).
+        strengths: Their partial correlations (P,).
+        activations: Activation maps of their channels (P, 2, H, W).
+    """
+
+    target: str
+    probability: float
+    predicted: str
+    heat: np.ndarray
+    class_map: np.ndarray
+    partial_correlation: np.ndarray
+    pairs: np.ndarray
+    strengths: np.ndarray
+    activations: np.ndarray
+
+
+@dataclass(frozen=True)
+class ExplainedImage:
+    """An image and its explanations.
+
+    Attributes:
+        name: Name of the image, used in file names.
+        title: Name of the image, used in headings and captions.
+        picture: Pixels (H, W, 3) in [0, 1].
+        explanations: Label of the network → its explanation.
+    """
+
+    name: str
+    title: str
+    picture: np.ndarray
+    explanations: Mapping[str, Explanation]
