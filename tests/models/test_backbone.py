@@ -113,7 +113,7 @@ def test_every_parameter_takes_part(name):
 
 @pytest.mark.parametrize("name", ["pit_ti_224", "crossvit_tiny_240"])
 def test_a_network_without_a_map_is_an_error(name):
-    with pytest.raises(ValueError, match="expected a backbone with a spatial feature map, got"):
+    with pytest.raises(ValueError, match=r"expected a backbone with a feature map \(B, C, H, W\), got"):
         create_backbone(name)
 
 
@@ -158,6 +158,18 @@ def test_wrong_image_size_is_named():
         create_backbone("test_vit", img_size=40)
     with pytest.raises(ValueError, match="got 64×96 pixels"):
         create_backbone("swinv2_tiny_window8_256", img_size=(64, 96))
+
+
+def test_only_a_wrong_size_is_reported_as_one():
+    backbone = create_backbone("test_resnet", img_size=64).eval()
+    broken = nn.Conv2d(5, 5, 1)
+    backbone.model.layer2 = broken
+    with pytest.raises(RuntimeError, match="to have 5 channels"):
+        backbone(torch.rand(1, 3, 96, 96))
+    fine = create_backbone("test_resnet").eval()
+    with pytest.raises(RuntimeError, match="scalar type Double"):
+        fine(torch.rand(1, 3, 96, 64, dtype=torch.float64))
+    assert not fine.model.training
 
 
 def test_a_network_of_flexible_size_takes_another_one():

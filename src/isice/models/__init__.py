@@ -2,8 +2,9 @@
 
 from .backbone import PAPER_BACKBONES, Backbone, create_backbone
 from .classifier import Classifier, create_classifier
+from .create import attach, create_model
 from .initialize import initialize
-from .network import Network, attach, create_model
+from .network import Network
 from .reduce import Reduce
 from .small_cnn import SmallCNN
 from .weights import LoadReport, load_weights, read_state_dict

@@ -1,16 +1,24 @@
-"""② Backbones: any timm network, adapted to return a feature map (B, C, H, W)."""
+"""② Backbones: networks of timm and torchvision, adapted to return a feature map (B, C, H, W)."""
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import timm
 import torch
-from timm.models.vgg import VGG
 from torch import Tensor, nn
 
 from .._checks import check_floating, check_int, suggestion
+from .feature_maps import (
+    call,
+    call_forward_features,
+    drop_head,
+    is_map,
+    is_timm,
+    is_torchvision,
+    remove_bypassed_head,
+    to_map,
+)
 from .hub import timm_arguments
 
 PAPER_BACKBONES = {
@@ -31,27 +39,29 @@ The paper used the weights of torchvision 0.13. timm has those of VGG, ResNet an
 """
 
 ImageSize = int | Sequence[int] | None
+_SIZE_ERRORS = (AssertionError, IndexError, RuntimeError)  # what networks raise for a wrong image size
 
 
 class Backbone(nn.Module):
-    """A timm network without pooling and classifier: images → feature maps (B, C, H, W).
+    """A network without pooling and classifier: images → feature maps (B, C, H, W).
 
     The network is modified in place: the classifier is removed and the final norm kept. VGG also
     loses its last max-pooling and its fully connected layers. A forward pass of one blank image
     determines the number of channels and detects unsupported networks.
 
     Args:
-        model: A network made by ``timm.create_model``.
-        name: Name in messages and records; by default that of timm.
+        model: A classification model of timm or torchvision, or any module that maps images to
+            (B, C, H, W).
+        name: Name in messages and records; by default that of timm, or of the class.
         img_size: Height and width of the blank image; by default the size the network was built
-            for.
+            for, or 224.
 
     Attributes:
-        model: The timm network.
+        model: The network.
         out_channels: Channels C of the feature map.
         in_chans: Channels of the images.
         built_for: Height and width of the blank image.
-        config: The arguments of :func:`create_backbone` that rebuild it.
+        config: The arguments of :func:`create_backbone` that rebuild it; None unless it is of timm.
         fixed_size: The only height and width that the network accepts, or None.
 
     Example:
@@ -61,22 +71,24 @@ class Backbone(nn.Module):
 
     def __init__(self, model: nn.Module, *, name: str | None = None, img_size: ImageSize = None) -> None:
         super().__init__()
-        check_timm("Backbone", model)
+        if not isinstance(model, nn.Module):
+            raise TypeError(
+                f"Backbone: expected a torch module, got {type(model).__name__}; make one with "
+                "timm.create_model(name) or torchvision.models.get_model(name)."
+            )
         cfg: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
-        embed = getattr(model, "patch_embed", None)
-        embed_size = getattr(embed, "img_size", None)
         self.name = name or ".".join(filter(None, (cfg.get("architecture"), cfg.get("tag")))) or type(model).__name__
         self.in_chans = _in_chans(model)
-        self.config: dict[str, Any] = {"name": self.name, "in_chans": self.in_chans, "img_size": None}
-        self.fixed_size = _pair(embed_size) if getattr(embed, "strict_img_size", False) and embed_size else None
-        known_size = (embed_size or cfg.get("input_size", (3, 224, 224))[1:]) if img_size is None else img_size
-        self.built_for = _pair(known_size)
-        if img_size is not None or self.fixed_size is not None:
-            self.config["img_size"] = self.built_for
+        self.fixed_size = _fixed_size(model)
+        self.built_for = _own_size(model) if img_size is None else _pair(img_size)
+        self.config: dict[str, Any] | None = None
+        if is_timm(model):
+            size = self.built_for if img_size is not None or self.fixed_size is not None else None
+            self.config = {"name": self.name, "in_chans": self.in_chans, "img_size": size}
         self.model = model
         with _evaluating(model):
-            self._by_head = _drop_head(model)
-            self.out_channels = self._probe()
+            self._extract = drop_head(self.name, model)
+            self.out_channels = self._probe(asked=img_size is not None)
         self.training = model.training
 
     def forward(self, x: Tensor) -> Tensor:
@@ -88,29 +100,48 @@ class Backbone(nn.Module):
             return self._features(x)
         except torch.OutOfMemoryError:
             raise
-        except (AssertionError, IndexError, RuntimeError) as error:
-            if tuple(x.shape[-2:]) == self.built_for:
-                raise
+        except _SIZE_ERRORS as error:
+            if self._accepts(_pair(tuple(x.shape[-2:]))) or not self._accepts(self.built_for):
+                raise  # the size is not the cause
             raise _wrong_size(self.name, x.shape[-2:], error) from error
 
     def _features(self, x: Tensor) -> Tensor:
-        out = self.model(x) if self._by_head else self.model.forward_features(x)  # type: ignore[operator]
-        return _to_map(self.name, self.model, out, (x.shape[-2], x.shape[-1]))
+        return to_map(self.name, self.model, self._extract(self.model, x), (x.shape[-2], x.shape[-1]))
 
-    def _probe(self) -> int:
+    def _accepts(self, size: tuple[int, int]) -> bool:
+        """Whether a blank image of this size passes through the network."""
+        try:
+            with _evaluating(self.model), torch.no_grad():
+                self._features(self._blank(size))
+        except _SIZE_ERRORS:
+            return False
+        return True
+
+    def _blank(self, size: tuple[int, int]) -> Tensor:
+        like = next(self.model.parameters(), torch.empty(0))
+        return torch.zeros(1, self.in_chans, *size, dtype=like.dtype, device=like.device)
+
+    def _probe(self, *, asked: bool) -> int:
         """Return the channels of a feature map, and find out whether to bypass the timm head."""
-        parameter = next(self.model.parameters())
-        blank = torch.zeros(1, self.in_chans, *self.built_for, dtype=parameter.dtype, device=parameter.device)
+        blank = self._blank(self.built_for)
         try:
             with torch.no_grad():
                 # Some timm heads pool even with global_pool=""; then use the features before the
                 # head.
-                self._by_head = self._by_head and _is_map(self.model(blank))
-                if not self._by_head:
-                    _remove_head(self.model)
+                if is_timm(self.model) and not (self._extract is call and is_map(call(self.model, blank))):
+                    self._extract = call_forward_features
+                    remove_bypassed_head(self.model)
                 return self._features(blank).shape[1]
-        except (AssertionError, IndexError, RuntimeError) as error:
-            raise _wrong_size(self.name, self.built_for, error) from error
+        except _SIZE_ERRORS as error:
+            own = _own_size(self.model)
+            if asked and (own == self.built_for or self._accepts(own)):
+                raise _wrong_size(self.name, self.built_for, error) from error
+            if is_timm(self.model):
+                raise
+            raise ValueError(
+                f"{self.name}: expected a module that maps images {tuple(blank.shape)} to (B, C, H, W), but it raised "
+                f"{type(error).__name__}: {error}; pass img_size=(height, width) if it needs another size."
+            ) from error
 
     def _check_images(self, x: Any) -> None:
         check_floating(self.name, x)
@@ -163,7 +194,7 @@ def create_backbone(
         # Convolutional networks accept any size and have no such argument.
         model = _build(timm_name, pretrained, kwargs)
     backbone = Backbone(model, name=name, img_size=size)
-    backbone.config.update(sourced | backbone_kwargs)
+    backbone.config = {**(backbone.config or {}), **sourced, **backbone_kwargs}
     return backbone
 
 
@@ -204,78 +235,25 @@ def _build(timm_name: str, pretrained: bool, kwargs: dict[str, Any]) -> nn.Modul
         ) from error
 
 
-def check_timm(who: str, model: Any) -> None:
-    """Raise TypeError unless ``model`` is a timm network with a removable classifier."""
-    missing = [name for name in ("forward_features", "reset_classifier") if not hasattr(model, name)]
-    if not isinstance(model, nn.Module) or missing:
-        raise TypeError(
-            f"{who}: expected a timm classification model, got {type(model).__name__}"
-            f"{' without ' + ' and '.join(missing) if missing else ''}; make it with timm.create_model(name), "
-            "or feed your own features to isice.create_pooling(spec, in_channels)."
-        )
-
-
 def _in_chans(model: nn.Module) -> int:
     known = getattr(model, "in_chans", None)
     return known or next((m.in_channels for m in model.modules() if isinstance(m, nn.Conv2d)), 3)
 
 
-def _drop_head(model: nn.Module) -> bool:
-    """Remove pooling and classifier; return False if the timm head always pools."""
-    if isinstance(model, VGG):
-        if isinstance(model.features[-1], nn.MaxPool2d):
-            model.features = model.features[:-1]
-        model.pre_logits = nn.Identity()  # type: ignore[assignment]
-    try:
-        model.reset_classifier(0, "")  # type: ignore[operator]
-    except (AssertionError, TypeError, ValueError):
-        model.reset_classifier(0)  # type: ignore[operator]
-        return False
-    return True
-
-
-def _remove_head(model: nn.Module) -> None:
-    """Remove the bypassed timm head: distributed training fails on parameters without gradients."""
-    classifiers = (getattr(model, "pretrained_cfg", None) or {}).get("classifier") or ()
-    for name in (classifiers,) if isinstance(classifiers, str) else classifiers:
-        setattr(model, name.split(".")[0], nn.Identity())
-
-
-def _is_map(out: Any) -> bool:
-    return isinstance(out, Tensor) and out.ndim > 2
-
-
-def _to_map(who: str, model: nn.Module, out: Any, image_size: tuple[int, int]) -> Tensor:
-    """Convert NCHW maps, NHWC maps and token sequences to (B, C, H, W)."""
-    if isinstance(out, Tensor) and out.ndim == 4:
-        nhwc = str(getattr(model, "output_fmt", "NCHW")).endswith("NHWC")
-        return out.permute(0, 3, 1, 2) if nhwc else out
-    if isinstance(out, Tensor) and out.ndim == 3:
-        prefix = getattr(model, "num_prefix_tokens", None)
-        if prefix is None:
-            prefix = 0 if getattr(model, "cls_token", None) is None else 1
-        grid = _grid(model, out.shape[1] - prefix, image_size)
-        if grid is not None:
-            tokens: Tensor = out[:, prefix:].transpose(1, 2)
-            return torch.unflatten(tokens, 2, grid)
-    got = f"an output of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
-    raise ValueError(
-        f"{who}: expected a backbone with a spatial feature map, got {got}; second-order pooling needs positions: "
-        "choose for example resnet50, convnext_tiny, swin_tiny or a plain ViT."
-    )
-
-
-def _grid(model: nn.Module, n_tokens: int, image_size: tuple[int, int]) -> tuple[int, int] | None:
-    """Infer the grid of a token sequence from the stride or the aspect ratio of the image."""
-    height, width = image_size
-    info = getattr(model, "feature_info", None)
-    stride = info[-1].get("reduction", 0) if isinstance(info, list) and info else 0
-    if stride:
-        candidates = [(height // stride, width // stride), (math.ceil(height / stride), math.ceil(width / stride))]
+def _fixed_size(model: nn.Module) -> tuple[int, int] | None:
+    """Return the only image size that a transformer accepts."""
+    if is_torchvision(model):
+        size = getattr(model, "image_size", None)
     else:
-        rows = max(1, round(math.sqrt(n_tokens * height / width)))
-        candidates = [(rows, n_tokens // rows)]
-    return next((grid for grid in candidates if grid[0] * grid[1] == n_tokens > 0), None)
+        embed = getattr(model, "patch_embed", None)
+        size = getattr(embed, "img_size", None) if getattr(embed, "strict_img_size", False) else None
+    return _pair(size) if size else None
+
+
+def _own_size(model: nn.Module) -> tuple[int, int]:
+    """Return the image size a network was built for, or 224×224."""
+    size = getattr(getattr(model, "patch_embed", None), "img_size", None) or _fixed_size(model)
+    return _pair(size or (getattr(model, "pretrained_cfg", None) or {}).get("input_size", (3, 224, 224))[1:])
 
 
 @contextmanager

@@ -77,7 +77,7 @@ class HubModel(ModelHubMixin, library_name="isice", pipeline_tag="image-classifi
     def _from_pretrained(
         cls, *, model_id: str, map_location: Any = "cpu", config: dict[str, Any] | None = None, **download: Any
     ) -> "Network":
-        from .network import build_network
+        from .create import build_network
 
         checked = _checked(config, model_id)
         model = build_network(**check_arguments(checked["network"], model_id))

@@ -1,6 +1,5 @@
-"""Networks: backbone ② → reduction ③ → pooling ④–⑥ → classifier ⑦."""
+"""Networks: backbone ② → reduction ③ → pooling ④–⑥ → classifier ⑦, with the interface of timm's models."""
 
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -8,15 +7,19 @@ from torch import Tensor, nn
 from .._checks import check_int
 from .._specs import parse_spec, split_sum
 from ..pooling import Pooling, create_pooling, pooling_class
-from .backbone import Backbone, ImageSize, check_timm, create_backbone
+from .backbone import Backbone
 from .classifier import create_classifier
-from .hub import HubModel, find_shared
+from .hub import HubModel
 from .reduce import Reduce
 from .small_cnn import SmallCNN
-from .weights import LoadReport, check_file, load_weights
+from .timm_interface import TimmInterface
+from .weights import LoadReport
+
+DEFAULT_POOLING = "isqrt_cov"
+"""Pooling of :func:`create_model` and :func:`attach`: the most accurate one of the recorded comparisons."""
 
 
-class Network(nn.Module, HubModel):
+class Network(TimmInterface, HubModel):
     """An image classifier with a choice of pooling, made by :func:`create_model` or :func:`attach`.
 
     Args:
@@ -27,7 +30,8 @@ class Network(nn.Module, HubModel):
 
     Attributes:
         backbone, reduce, pooling, classifier: The four modules, in the order of use.
-        num_features: Length of the pooled vector.
+        num_features: Channels of :meth:`forward_features`.
+        head_hidden_size: Length of the pooled vector.
         load_report: Which tensors of a weight file were loaded; None without a file.
         about: Metadata saved with the weights: ``classes``, ``input`` and ``training``, if known.
     """
@@ -36,26 +40,31 @@ class Network(nn.Module, HubModel):
         self,
         backbone: Backbone | SmallCNN,
         *,
-        pooling: str | Pooling = "isice",
+        pooling: str | Pooling = DEFAULT_POOLING,
         num_classes: int,
         reduce: int | None = 256,
     ) -> None:
         super().__init__()
-        _check_options("Network", pooling, num_classes, reduce)
+        check_options("Network", pooling, num_classes, reduce)
         channels = backbone.out_channels if reduce is None else reduce
         self.backbone = backbone
         self.reduce = nn.Identity() if reduce is None else Reduce(backbone.out_channels, reduce)
         self.pooling = _make_pooling(pooling, channels, num_classes)
         self.classifier = create_classifier(self.pooling, num_classes)
         self.num_classes = num_classes
-        self.num_features = self.pooling.out_features
+        self.num_features = channels
         self.load_report: LoadReport | None = None
         self.about: dict[str, Any] = {}
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Map images (B, in_chans, H, W) to the input (B, C, H', W') of the pooling."""
+        """Map images (B, in_chans, H, W) to the input (B, num_features, H', W') of the pooling."""
         features: Tensor = self.reduce(self.backbone(x))
         return features
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """Map features to logits (B, K), or to pooled vectors (B, head_hidden_size) if ``pre_logits``."""
+        vector: Tensor = self.pooling(x)
+        return vector if pre_logits else self.classifier(vector)
 
     def forward(self, x: Tensor, return_loss: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         """Map images to logits (B, K); with ``return_loss`` also return the auxiliary loss."""
@@ -63,166 +72,81 @@ class Network(nn.Module, HubModel):
         if return_loss:
             vector, loss = self.pooling(features, return_loss=True)
             return self.classifier(vector), loss
-        logits: Tensor = self.classifier(self.pooling(features))
-        return logits
+        return self.forward_head(features)
+
+    @property
+    def head_hidden_size(self) -> int:
+        """Length of the pooled vector."""
+        return self.pooling.out_features
+
+    def get_classifier(self) -> nn.Module:
+        """Return the module that computes the logits: the classifier, or the pooling if it returns logits."""
+        return self.pooling if self.pooling.needs_num_classes else self.classifier
+
+    def reset_classifier(self, num_classes: int, pooling: str | Pooling | None = None) -> None:
+        """Replace the classifier by a new one, and the pooling if one is given or depends on the classes.
+
+        Args:
+            num_classes: Number of classes; 0 returns the pooled vectors.
+            pooling: A spec string or a pooling for the same channels; None keeps the present one.
+        """
+        check_options("reset_classifier", self.pooling if pooling is None else pooling, num_classes, None)
+        if pooling is not None or self.pooling.needs_num_classes:
+            self.pooling = _make_pooling(pooling or self.pooling.spec, self.num_features, num_classes)
+        self.classifier = create_classifier(self.pooling, num_classes)
+        self.num_classes = num_classes
+        self.about.pop("classes", None)
+        self.follow_backbone()
+
+    def follow_backbone(self) -> "Network":
+        """Move the head to the device and dtype of the backbone, and set its mode."""
+        like = next(self.backbone.parameters(), None)
+        for module in (self.reduce, self.pooling, self.classifier):
+            (module if like is None else module.to(like)).train(self.training)
+        return self
 
     @property
     def config(self) -> dict[str, Any]:
-        """The arguments of :func:`create_model` that rebuild this network, without its weights."""
+        """The arguments of :func:`create_model` that rebuild this network, without its weights.
+
+        Raises:
+            ValueError: The backbone is not of timm, so its name does not rebuild it.
+        """
+        if self.backbone.config is None:
+            raise ValueError(
+                f"Network: expected a backbone of timm, which a name rebuilds, got {self.backbone.name}; build it in "
+                "your code, attach the head, and load model.state_dict()."
+            )
         reduce = self.reduce.out_channels if isinstance(self.reduce, Reduce) else None
         head = {"pooling": self.pooling.spec, "num_classes": self.num_classes, "reduce": reduce}
         return {**self.backbone.config, **head}
 
-    def __repr__(self) -> str:
-        channels = self.backbone.out_channels
+    def summary(self) -> str:
+        """Return four lines: backbone, reduction, pooling and classifier with their sizes.
+
+        Example:
+            >>> from isice import create_model
+            >>> print(create_model("small_cnn", pooling="gap", num_classes=3, reduce=None).summary())
+            backbone: small_cnn, 3 → 64 channels, 56,480 parameters
+            reduce: none
+            pooling: gap → 64 features, 0 parameters
+            classifier: 64 → 3 classes, 195 parameters
+        """
+        channels, length = self.backbone.out_channels, self.head_hidden_size
         parts = [
             f"backbone: {self.backbone.name}, {self.backbone.in_chans} → {channels} channels, {_count(self.backbone)}",
-            f"reduce: {channels} → {self.reduce.out_channels} channels, {_count(self.reduce)}"
+            f"reduce: {channels} → {self.num_features} channels, {_count(self.reduce)}"
             if isinstance(self.reduce, Reduce)
             else "reduce: none",
-            f"pooling: {self.pooling!r} → {self.num_features} features, {_count(self.pooling)}",
-            f"classifier: {self.num_features} → {self.num_classes} classes, {_count(self.classifier)}"
+            f"pooling: {self.pooling!r} → {length} features, {_count(self.pooling)}",
+            f"classifier: {length} → {self.num_classes} classes, {_count(self.classifier)}"
             if isinstance(self.classifier, nn.Linear)
             else f"classifier: none, {'the pooling returns logits' if self.num_classes else 'vectors are returned'}",
         ]
-        return "Network(\n" + "".join(f"  {part}\n" for part in parts) + ")"
+        return "\n".join(parts)
 
 
-def create_model(
-    name: str,
-    *,
-    pooling: str | Pooling = "isice",
-    num_classes: int | None = None,
-    reduce: int | None = 256,
-    pretrained: bool = False,
-    checkpoint_path: str | Path | None = None,
-    in_chans: int = 3,
-    img_size: ImageSize = None,
-    **backbone_kwargs: Any,
-) -> Network:
-    """Create a network from the name of a backbone, or load a shared network.
-
-    Args:
-        name: One of :data:`PAPER_BACKBONES`, any timm name with or without a tag
-            (``"resnet50.a1_in1k"``), or ``"small_cnn"`` for tiny images. ``"hf-hub:owner/name"``,
-            ``"local-dir:folder"`` and paths that begin with ``.``, ``/`` or ``~`` load a network
-            shared by ``isice push``, with its weights and in eval mode. If the config found there
-            is in the format of timm, they name a backbone.
-        pooling: A spec string such as ``"isice(n_iter=5)"``, or a pooling for the reduced channels.
-        num_classes: Number of classes; 0 returns the pooled vectors. Required unless the network is
-            shared.
-        reduce: Channels after the reduction (1×1 convolution, BatchNorm, ReLU); None for no
-            reduction.
-        pretrained: Download the ImageNet weights of the backbone, unless ``checkpoint_path`` is
-            given.
-        checkpoint_path: A local safetensors or ``.pth`` file for the backbone or the whole network.
-            What matched is logged and kept as ``model.load_report``.
-        in_chans: Channels of the images.
-        img_size: Height and width of the images, for backbones built for one size (Swin, ViT).
-        **backbone_kwargs: More arguments of ``timm.create_model`` (for ``"small_cnn"``:
-            ``widths``).
-
-    Example:
-        >>> import torch
-        >>> model = create_model("small_cnn", pooling="gap", num_classes=10, reduce=None, in_chans=1)
-        >>> model(torch.rand(2, 1, 8, 8)).shape
-        torch.Size([2, 10])
-    """
-    head: dict[str, Any] = {"pooling": pooling, "num_classes": num_classes, "reduce": reduce}
-    images: dict[str, Any] = {"in_chans": in_chans, "img_size": img_size}
-    shared = find_shared(name) if isinstance(name, str) else None
-    if shared is not None:
-        return _read_shared(*shared, {**head, **images, "checkpoint_path": checkpoint_path, **backbone_kwargs})
-    _check_options("create_model", pooling, num_classes, reduce)
-    file = None if checkpoint_path is None else check_file(checkpoint_path)
-    model = build_network(name, pretrained=pretrained and file is None, **head, **images, **backbone_kwargs)
-    if file is not None:
-        load_weights(model, file)
-    return model
-
-
-def build_network(
-    name: str,
-    *,
-    pooling: str | Pooling,
-    num_classes: int,
-    reduce: int | None,
-    pretrained: bool = False,
-    in_chans: int = 3,
-    img_size: ImageSize = None,
-    **backbone_kwargs: Any,
-) -> Network:
-    """Build a network from the arguments in :attr:`Network.config`."""
-    backbone: Backbone | SmallCNN
-    if name == SmallCNN.name:
-        if pretrained:
-            raise ValueError("create_model: expected pretrained=False for 'small_cnn', got True; it has no weights.")
-        backbone = SmallCNN(in_chans, **backbone_kwargs)
-    else:
-        backbone = create_backbone(name, pretrained=pretrained, in_chans=in_chans, img_size=img_size, **backbone_kwargs)
-    return Network(backbone, pooling=pooling, num_classes=num_classes, reduce=reduce)
-
-
-def _read_shared(place: str, revision: str | None, asked: dict[str, Any]) -> Network:
-    """Load a shared network; options that contradict it are an error."""
-    model = Network.from_pretrained(place, revision=revision)
-    defaults = create_model.__kwdefaults__ or {}
-    for option, value in asked.items():
-        own = model.config.get(option)
-        if value not in (defaults.get(option), own):
-            raise ValueError(
-                f"create_model: expected the options of the network shared in {place!r}, with {option}={own!r}, got "
-                f"{option}={value!r}; leave it out, or replace the head with attach()."
-            )
-    return model
-
-
-def attach(
-    model: nn.Module,
-    pooling: str | Pooling = "isice",
-    *,
-    num_classes: int | None = None,
-    reduce: int | None = 256,
-    img_size: ImageSize = None,
-) -> Network:
-    """Replace the head of an existing timm model; the weights of its backbone are kept.
-
-    The model is modified in place and becomes part of the network, so do not use it afterwards. The
-    new modules are created on its device, in its dtype and in its mode (train or eval).
-
-    Args:
-        model: A model made by ``timm.create_model``, or a :class:`Network`.
-        pooling: A spec string such as ``"isice(n_iter=5)"``, or a pooling for the reduced channels.
-        num_classes: Number of classes; by default that of the model.
-        reduce: Channels after the reduction; None for no reduction.
-        img_size: Height and width of the images the model was built for, if the model does not
-            record them.
-
-    Example:
-        >>> import timm
-        >>> attach(timm.create_model("test_resnet", num_classes=5), "gap", reduce=None).classifier.out_features
-        5
-    """
-    if not isinstance(model, Network):
-        check_timm("attach", model)
-    classes = int(model.num_classes) if num_classes is None else num_classes  # type: ignore[arg-type]
-    if num_classes is None and classes == 0:
-        raise ValueError("attach: expected num_classes, got None and a model without a classifier; pass num_classes.")
-    _check_options("attach", pooling, classes, reduce)
-    backbone = model.backbone if isinstance(model, Network) else Backbone(model, img_size=img_size)
-    network = Network(backbone, pooling=pooling, num_classes=classes, reduce=reduce)
-    return _follow(network, training=model.training)
-
-
-def _follow(network: Network, *, training: bool) -> Network:
-    """Move the head to the device and dtype of the backbone, and set its mode."""
-    for module in (network.reduce, network.pooling, network.classifier):
-        module.to(next(network.backbone.parameters())).train(training)
-    network.training = training
-    return network
-
-
-def _check_options(who: str, pooling: Any, num_classes: Any, reduce: Any) -> None:
+def check_options(who: str, pooling: Any, num_classes: Any, reduce: Any) -> None:
     """Validate options before a backbone is built or downloaded."""
     check_int(who, "num_classes", num_classes, minimum=0)
     if reduce is not None:

@@ -98,7 +98,7 @@ def save_checkpoint(
         "hash": config_hash(config),
         "config": to_dict(config),
         "classes": list(classes),
-        "network": model.config if isinstance(model, Network) else None,
+        "network": model.config if isinstance(model, Network) and model.backbone.config is not None else None,
         "epoch": epoch,
         "step": step,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
