@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from ..config import RunConfig, from_dict
-from ..models.network import build_network
+from ..models.create import build_network
 from ..models.saved_arguments import check_arguments
 from ..records import read_record
 from .checkpoint import load_weights_into, read_checkpoint
