@@ -26,6 +26,7 @@ ORDER = (
     "structure_estimation",
     "wine_graph",
     "newton_schulz",
+    "shrinkage",
     "spectrum_and_sparsity",
     "output_scale",
     "heat_maps",
