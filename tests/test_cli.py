@@ -163,7 +163,7 @@ def test_train_one_and_report_it(tmp_path):
     assert "heat maps" not in again, "has them now"
 
 
-def test_train_takes_what_is_not_said_from_the_recipe(tmp_path):
+def test_train_takes_other_settings_from_the_recipe(tmp_path):
     recipe = tmp_path / "mine.toml"
     recipe.write_text('[model]\npooling = "covariance"\n[data]\nname = "digits"\nbatch_size = 512\n', encoding="utf-8")
     invoke("train", "--recipe", str(recipe), "--out", str(tmp_path / "run"), *QUICK)

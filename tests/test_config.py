@@ -134,7 +134,7 @@ def test_override_needs_key_and_equals(text):
         override(RunConfig(), [text])
 
 
-def test_hash_follows_what_is_computed():
+def test_hash_depends_on_settings_that_change_the_result():
     base = RunConfig()
     assert config_hash(base) == config_hash(from_dict(to_dict(base)))
     assert config_hash(base) != config_hash(set_value(base, "optim.lr", 0.5))
@@ -184,7 +184,7 @@ def test_record_written_before_a_rename_loads_without_a_warning():
 @pytest.mark.parametrize(
     "assignment", ["device=cpu", "devices=8", "threads=1", "compile=true", "data.workers=3", "data.root=elsewhere"]
 )
-def test_hash_ignores_where_it_is_computed(assignment):
+def test_hash_ignores_execution_settings(assignment):
     assert config_hash(RunConfig()) == config_hash(override(RunConfig(), [assignment]))
 
 
@@ -214,6 +214,6 @@ def test_added_settings_count_only_where_they_are_set(assignment):
     assert config_hash(override(RunConfig(), [assignment, f"{key}={default}"])) == config_hash(RunConfig())
 
 
-def test_one_average_of_the_weights():
+def test_swa_and_ema_exclude_each_other():
     with pytest.raises(ValueError, match=r"expected optim.swa_epochs or optim.ema_decay, got both"):
         override(RunConfig(), ["optim.ema_decay=0.9", "optim.swa_epochs=2"])

@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "isice"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-# What each part may import from the package besides itself, _checks and _specs. A part is a folder or file of
-# src/isice; experiments/jobs is a part of its own, because it computes what experiments only describes.
+# What each part may import from the package, in addition to itself, _checks and _specs. A part is a folder or file of
+# src/isice; experiments/jobs is separate, because it computes what experiments only describes.
 CORE = {
     "_checks": set(),
     "_specs": set(),

@@ -67,5 +67,5 @@ def test_the_curve_is_that_of_pytorch(head, mode):
     assert smoothed(found)[-1] < 0.3 * smoothed(found)[0]
 
 
-def test_the_kernels_took_part():
+def test_the_kernels_are_used():
     assert not torch.equal(loss_curve("isice", "torch", "highest"), loss_curve("isice", "auto", "high"))

@@ -13,7 +13,7 @@ from isice.estimator import SparsePrecision, SparsePrecisionCV
 from .chain import chain_samples
 
 
-def test_the_grid_is_extended_where_the_best_is_its_smallest():
+def test_the_grid_is_extended_if_its_smallest_value_is_best():
     x = load_diabetes().data
     with pytest.warns(UserWarning, match="is the smallest of the grid; lower min_ratio"):
         short = SparsePrecisionCV(sparsities=10, n_refinements=0).fit(x)
@@ -109,7 +109,7 @@ def test_cv_results_are_those_of_the_splits():
     assert model.alpha_ == model.sparsity_
 
 
-def test_weights_of_the_penalty_free_and_forbid_edges():
+def test_penalty_weights_allow_and_forbid_edges():
     weights = np.ones((8, 8))
     weights[0, 7] = weights[7, 0] = 0.0
     weights[0, 1] = weights[1, 0] = 1e6
@@ -127,6 +127,6 @@ def test_verbose_prints_the_progress(capsys):
     assert "duality gap" in printed
 
 
-def test_a_precomputed_matrix_leaves_nothing_to_choose_by():
+def test_selection_rejects_a_precomputed_covariance():
     with pytest.raises(ValueError, match="λ cannot be chosen without them"):
         SparsePrecisionCV(covariance="precomputed").fit(np.eye(4))

@@ -11,7 +11,7 @@ from isice.records import find_records
 
 
 class Trainer:
-    """Stands for training: leaves a record, and fails for the heads it is told to fail for."""
+    """A stand-in for training: write a record, and fail for the given poolings."""
 
     def __init__(self, *failing, error=RuntimeError):
         self.failing, self.error, self.calls = failing, error, []

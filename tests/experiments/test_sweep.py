@@ -66,7 +66,7 @@ def test_a_killed_measurement_is_reported_as_failed(tmp_path):
 
 
 def sleep(config, folder, label):
-    """A run that does not end by itself."""
+    """A run that never ends."""
     (folder / "pid").write_text(str(os.getpid()))
     time.sleep(600)
 

@@ -74,7 +74,7 @@ def test_last_is_another_checkpoint_than_best(folder):
     assert last.scores.ece != best.scores.ece
 
 
-def test_the_file_keeps_one_entry_per_question(folder):
+def test_the_file_keeps_one_entry_per_split_and_checkpoint(folder):
     path = folder / "run" / "evaluation.json"
     path.unlink(missing_ok=True)
     for options in ({}, {"split": "val"}, {"flip": True}, {}):
@@ -89,7 +89,7 @@ def test_the_file_keeps_one_entry_per_question(folder):
     assert {"commit", "versions", "hardware", "precision", "run", "seconds"} <= entry.keys()
 
 
-def test_training_anew_removes_what_was_evaluated(tmp_path):
+def test_training_again_removes_earlier_evaluations(tmp_path):
     run = make_run(tmp_path, "optim.epochs=1")
     evaluate_run(run)
     train_run(config(tmp_path / "pictures", "optim.epochs=1"), run, resume="never")

@@ -88,7 +88,7 @@ def test_every_head_that_the_guide_lists_exports_to_onnx(tmp_path, pooling):
 @pytest.mark.parametrize(
     "pooling", [name if name == "log_euclidean" else pytest.param(name, marks=pytest.mark.slow) for name in NO_ONNX]
 )
-def test_what_onnx_lacks_is_named(tmp_path, pooling):
+def test_operations_without_an_onnx_equivalent_are_named(tmp_path, pooling):
     with pytest.raises(ValueError, match=rf"got {NO_ONNX[pooling]}, which ONNX lacks; use --format torch"):
         export_model(make(pooling), FACTS, "onnx", tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []

@@ -58,12 +58,12 @@ def test_probabilities_are_the_networks(folder, predictor, tmp_path):
 
 
 def test_flip_averages_probabilities_not_logits():
-    first_column = nn.Sequential(nn.Flatten(), nn.Linear(2, 2, bias=False))
-    first_column[1].weight.data = torch.eye(2)
+    identity_model = nn.Sequential(nn.Flatten(), nn.Linear(2, 2, bias=False))
+    identity_model[1].weight.data = torch.eye(2)
     image = torch.tensor([0.0, 3.0]).reshape(1, 1, 1, 2)
     straight, mirrored = torch.tensor([0.0, 3.0]).softmax(0), torch.tensor([3.0, 0.0]).softmax(0)
-    torch.testing.assert_close(probabilities(first_column, image)[0], straight)
-    torch.testing.assert_close(probabilities(first_column, image, flip=True)[0], (straight + mirrored) / 2)
+    torch.testing.assert_close(probabilities(identity_model, image)[0], straight)
+    torch.testing.assert_close(probabilities(identity_model, image, flip=True)[0], (straight + mirrored) / 2)
     uneven = nn.Sequential(nn.Flatten(), nn.Linear(2, 2, bias=False))
     uneven[1].weight.data = torch.tensor([[1.0, 0.0], [0.0, 0.5]])
     expected = (torch.tensor([0.0, 1.5]).softmax(0) + torch.tensor([3.0, 0.0]).softmax(0)) / 2
@@ -123,7 +123,7 @@ class TestFindImages:
         (tmp_path / "x[1].png").touch()
         assert find_images([tmp_path / "x[1].png"]) == [str(tmp_path / "x[1].png")]
 
-    def test_nothing_is_an_error(self, tmp_path):
+    def test_a_folder_without_images_is_an_error(self, tmp_path):
         with pytest.raises(ValueError, match="at least one image, got none"):
             find_images([])
         with pytest.raises(FileNotFoundError, match="expected images in"):
@@ -133,7 +133,7 @@ class TestFindImages:
 
 
 class TestErrors:
-    def test_more_channels_than_pictures_have(self, tmp_path):
+    def test_more_channels_than_image_files_have(self, tmp_path):
         make_untrained(tmp_path, "textures", in_chans=12, num_classes=4)
         with pytest.raises(ValueError, match="grey or RGB images, got one for 12 channels"):
             load_predictor(tmp_path)

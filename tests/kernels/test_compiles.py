@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-ITERATION = """
+SCRIPT = """
 from isice.kernels import layout
 from isice.kernels.isice import Settings, isice, isice_vjp
 
@@ -22,8 +22,8 @@ iterations = [kernel for kernel in compiled if kernel.metadata.name == "iterate"
 limit = 113 if CAPABILITY == 90 else 99
 assert len(iterations) == 16  # each is compiled again with the size of its group
 assert all(kernel.metadata.shared <= limit * 1024 for kernel in iterations)
-"""
-COVARIANCE = """
+compiled.clear()
+
 from isice.kernels.covariance import covariance, covariance_vjp
 
 FEATURES = [
@@ -40,6 +40,5 @@ assert all(kernel.metadata.shared <= 99 * 1024 for kernel in compiled)  # of the
 
 
 @pytest.mark.parametrize("capability", [80, 90])
-@pytest.mark.parametrize("script", [ITERATION, COVARIANCE], ids=["iteration", "covariance"])
-def test_the_kernels_compile(script, capability, compile_script):
-    compile_script(script, capability)
+def test_the_kernels_compile(capability, compile_script):
+    compile_script(SCRIPT, capability)

@@ -80,7 +80,7 @@ def portable(monkeypatch):
 
 def errors(kind, size, precision, by_torch):
     """Errors of the kernels and of PyTorch, of a result and its derivative, averaged over small matrices."""
-    batch = 2 if size > 16 else 8
+    batch = 2 if size > 16 else 8 if DEVICE == "cuda" else 4
     cov, grad = covariances(batch, size, 196), noise(batch, size, size)
     exact, simple = reference(cov, grad, 7, kind, False), by_torch(cov.float(), grad.float(), 7, kind, False)
     single, direction = on_device(cov, grad)
@@ -184,8 +184,8 @@ def test_cotangents_of_any_scale():
 
 @pytest.mark.parametrize("eta", [1.0, 0.0])
 def test_isice_cotangents_of_any_scale(eta):
-    cov, grad = on_device(covariances(2, 16, 60), noise(2, 136))
-    per_image, settings = torch.ones(2, device=DEVICE), Settings(decay(3), 3, 0.5, 1e-9, "accurate")
+    cov, grad = on_device(covariances(1, 16, 60), noise(1, 136))
+    per_image, settings = torch.ones(1, device=DEVICE), Settings(decay(3), 3, 0.5, 1e-9, "accurate")
     saved = isice(cov, 0.01 * per_image, eta * per_image, settings)
 
     def cotangents(scale):
@@ -225,7 +225,7 @@ def test_an_empty_batch():
 @pytest.mark.parametrize(("n_iter", "power"), [(0, 0.5), (1, 1.0), (4, 0.5), (3, 0.0)])
 @pytest.mark.parametrize("size", [12, 70] if DEVICE == "cpu" else [12, 100, 256])
 def test_isice(n_iter, power, size):
-    if size == 70 and n_iter != 3:
+    if size == 70 and n_iter != 1:
         pytest.skip("one large case is enough for the interpreter")
     n_inverse_iter = 2 if DEVICE == "cpu" else 7
     cov, grad = covariances(3, size, 3 * size), noise(3, size * (size + 1) // 2)

@@ -1,4 +1,4 @@
-"""The classifier is linear, keeps float32 under autocast, and steps aside for layers that return logits."""
+"""The classifier is linear, computes in float32 under autocast, and is omitted for poolings that return logits."""
 
 import torch
 from torch import nn

@@ -64,7 +64,7 @@ def test_round_trip_through_a_folder(shared, prefix):
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", "config.json", "model.safetensors"]
 
 
-def test_it_is_the_hubs_own_mixin(shared):
+def test_network_is_a_hub_mixin(shared):
     model, folder = shared
     assert isinstance(model, ModelHubMixin)
     images = torch.rand(1, 3, 8, 8)

@@ -7,7 +7,7 @@ from torch import nn
 from isice.models import Reduce
 
 
-def test_it_is_convolution_norm_relu():
+def test_is_conv_batchnorm_relu():
     reduce = Reduce(6, 4).eval()
     x = torch.randn(2, 6, 3, 5)
     mixed = torch.einsum("oc,bchw->bohw", reduce[0].weight[:, :, 0, 0], x)

@@ -10,7 +10,7 @@ from .correlations import KINDS
 
 
 def peak_bytes(run):
-    """The most that the CPU allocator held at once, above what it held before; workspaces of LAPACK count."""
+    """Peak of the CPU allocator above its level before the call, including LAPACK workspaces."""
     run()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()
@@ -26,7 +26,7 @@ def per_entry(cov, run):
     return peak_bytes(run) / (cov.element_size() * cov.numel())
 
 
-def test_the_count_sees_what_is_allocated():
+def test_peak_memory_counts_allocations():
     x = torch.zeros(1000, dtype=torch.float64)
     assert peak_bytes(lambda: (x + 1) * 2) == pytest.approx(16_000, abs=600)
 
@@ -51,7 +51,7 @@ def test_the_gradient_stays_within_the_limit_too(kind):
     assert per_entry(cov, run) <= 12
 
 
-def test_what_is_continued_in_float64_goes_part_by_part():
+def test_float64_continuation_is_chunked():
     vector = torch.linspace(1, 2, 36)
     cov = torch.outer(vector, vector).expand(64, 36, 36).contiguous()
     run = lambda: graphical_lasso(cov, 0.03)  # noqa: E731

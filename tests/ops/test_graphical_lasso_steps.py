@@ -60,7 +60,7 @@ def test_a_step_leaves_a_part_of_a_small_error_and_steps_end_at_the_root():
 
 
 @pytest.mark.parametrize(("factor", "rho_factor"), [(20.0, 1.0), (1.0, 1e-6)])
-def test_what_is_too_far_or_too_ill_conditioned_is_left_as_it_was(factor, rho_factor):
+def test_correct_theta_keeps_distant_or_ill_conditioned_matrices(factor, rho_factor):
     b, rho, theta, _ = root_and_neighbour()
     guess, untouched = factor * theta, b.clone()
     guess = 0.5 * (guess + guess.mT)

@@ -115,7 +115,7 @@ def test_cost_at_the_size_in_use(generator):
     assert sum(kept.values()) / batch < 1.51 * 2**20
 
 
-def test_float32_accuracy_at_the_size_in_use(generator):
+def test_float32_accuracy_at_256_channels(generator):
     x = torch.randn(2, 256, 196, generator=generator).relu()
     single, double = F.covariance(x).requires_grad_(), F.covariance(x.double()).requires_grad_()
     low, high = F.isice(single), F.isice(double)

@@ -133,15 +133,15 @@ def test_fusing_meets_the_optimality_conditions(fuse):
     y[0, 3] = y[0, 2]  # a tie
     penalty = torch.rand(2, 1, 5, 4, generator=generator, dtype=torch.float64) * torch.tensor([0.0, 0.3, 1, 5]).double()
     x = fuse(y, penalty)
-    for place in np.ndindex(2, 5, 4):
-        entries, gradient = (t[place[0], :, place[1], place[2]].numpy() for t in (x, y - x))
-        lam = float(penalty[place[0], 0, place[1], place[2]])
+    for index in np.ndindex(2, 5, 4):
+        entries, gradient = (t[index[0], :, index[1], index[2]].numpy() for t in (x, y - x))
+        lam = float(penalty[index[0], 0, index[1], index[2]])
         assert violation_fused(gradient, entries, 0.0, lam, reach=6 if fuse is fuse_pairs else 1) < 1e-9
     torch.testing.assert_close(x[..., 0], y[..., 0])
     assert len(x[0, :, 0, 3].unique()) < 6
 
 
-def test_a_batch_gives_what_its_members_give_and_correlation_is_a_unit():
+def test_batch_on_the_correlation_scale_equals_single_problems():
     cov = torch.stack([class_covariances(seed=s) for s in (1, 2)])
     sparsity = torch.tensor([0.3, 0.02], dtype=torch.float64)
     units = torch.logspace(-2, 2, 8, dtype=torch.float64)
@@ -150,10 +150,10 @@ def test_a_batch_gives_what_its_members_give_and_correlation_is_a_unit():
     deviation = cov.diagonal(dim1=-2, dim2=-1).sqrt()
     unit = deviation.unsqueeze(-1) * deviation.unsqueeze(-2)
     assert batch.gap.shape == batch.n_iter.shape == (2,)
-    for place in range(2):
-        alone = F.joint_graphical_lasso(cov[place] / unit[place], sparsity[place], 0.05, tol=1e-10)
-        expected = alone.precision / unit[place] / torch.outer(units, units)
-        torch.testing.assert_close(batch.precision[place], expected, rtol=1e-6, atol=0)
+    for index in range(2):
+        alone = F.joint_graphical_lasso(cov[index] / unit[index], sparsity[index], 0.05, tol=1e-10)
+        expected = alone.precision / unit[index] / torch.outer(units, units)
+        torch.testing.assert_close(batch.precision[index], expected, rtol=1e-6, atol=0)
 
 
 def test_a_warm_start_needs_fewer_iterations():

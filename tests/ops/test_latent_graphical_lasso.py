@@ -80,19 +80,19 @@ def test_a_hidden_factor_is_taken_out_of_the_graph():
     assert int(false_edges) < 0.3 * int(without_latent)
 
 
-def test_a_batch_gives_what_its_members_give_and_correlation_is_a_unit():
+def test_batch_on_the_correlation_scale_equals_single_problems():
     cov = torch.stack([factor_covariance(seed=s) for s in (1, 2)])
     mu = torch.tensor([0.5, 0.2], dtype=torch.float64)
     units = torch.logspace(-2, 2, 10, dtype=torch.float64)
     scaled = cov * torch.outer(units, units)
     batch = F.latent_graphical_lasso(scaled, 0.1, mu, scale="correlation", tol=1e-9)
-    for place in range(2):
-        deviation = cov[place].diagonal().sqrt()
+    for index in range(2):
+        deviation = cov[index].diagonal().sqrt()
         unit = torch.outer(deviation, deviation)
-        alone = F.latent_graphical_lasso(cov[place] / unit, 0.1, mu[place], tol=1e-9)
+        alone = F.latent_graphical_lasso(cov[index] / unit, 0.1, mu[index], tol=1e-9)
         expected = alone.low_rank / unit / torch.outer(units, units)
-        assert float((batch.low_rank[place] - expected).abs().max() / expected.abs().max()) < 1e-6
-        assert torch.equal(batch.sparse[place] != 0, alone.sparse != 0)
+        assert float((batch.low_rank[index] - expected).abs().max() / expected.abs().max()) < 1e-6
+        assert torch.equal(batch.sparse[index] != 0, alone.sparse != 0)
 
 
 def test_a_warm_start_needs_fewer_iterations():
@@ -114,9 +114,12 @@ def test_agrees_with_gglasso():
     np.testing.assert_allclose(result.low_rank.numpy(), expected["L"], atol=1e-5)
 
 
-def test_running_short_warns_and_wrong_penalties_are_refused():
+def test_warns_if_not_converged():
     with pytest.warns(NotConvergedWarning, match=r"latent_graphical_lasso: 1 of 1 problems"):
         F.latent_graphical_lasso(factor_covariance(samples=5), 0.001, 0.1, max_iter=2)
+
+
+def test_rejects_invalid_penalties_and_gradients():
     with pytest.raises(ValueError, match=r"sparsity ≥ 0 and trace_penalty > 0, got 0.1, 0.0"):
         F.latent_graphical_lasso(torch.eye(3), 0.1, 0.0)
     with pytest.raises(ValueError, match="not differentiable"):

@@ -61,7 +61,7 @@ def test_exactly_symmetric_in_float32_on_singular_input(kind, make_cov):
     assert exact.isfinite().all()
 
 
-def test_float32_accuracy_at_the_size_in_use(generator):
+def test_float32_accuracy_at_256_channels(generator):
     x = torch.randn(2, 256, 196, generator=generator).relu()
     single = F.covariance(x).requires_grad_()
     double = F.covariance(x.double()).requires_grad_()

@@ -55,7 +55,7 @@ def test_modulators_differ_by_image_and_learn(name, x):
     assert (layer.modulators.weight.grad.abs().sum(dim=1) > 0).all()
 
 
-def test_star_sees_the_gradient(x):
+def test_star_uses_the_gradient(x):
     layer = create_pooling("isice_mlp_star(step_size=5.0)", 6).double()
     before = layer(x)
     with torch.no_grad():

@@ -68,7 +68,7 @@ def test_gap_stays_at_chance(family: str) -> None:
     assert abs(accuracy_after_one_epoch("gap", family) - CHANCE) < MARGIN
 
 
-def test_partial_correlations_see_what_covariance_hardly_sees() -> None:
+def test_partial_correlations_learn_textures_that_covariance_does_not() -> None:
     covariance = accuracy_after_one_epoch("covariance", "partial")
     for name in ("precision", "isice"):
         assert accuracy_after_one_epoch(name, "partial") > covariance + 0.2

@@ -23,7 +23,7 @@ def test_heat_is_brightest_where_strongest_and_flat_for_a_flat_map():
     assert np.ptp(flat.reshape(-1, 3), axis=0).max() == 0
 
 
-def test_for_the_class_is_red_against_it_blue():
+def test_evidence_for_the_class_is_red_and_against_it_blue():
     signed = np.zeros((4, 4))
     signed[0, 0], signed[3, 3] = 2.0, -2.0
     shown = class_overlay(np.repeat(GREY[..., None], 3, axis=-1), signed)

@@ -1,4 +1,4 @@
-"""Two gloo processes compute what one computes, with a model that looks at each image alone.
+"""Two gloo processes compute what one computes, with a model that processes each image alone.
 
 BatchNorm does not: its statistics are those of each process's share unless ``sync_bn`` is set (GPU only).
 """

@@ -59,7 +59,7 @@ def test_resuming_skips_what_was_done():
     assert batches.micro_batch(4, 1) == list(batches)[1]
 
 
-def test_a_set_smaller_than_a_batch_is_one_step():
+def test_a_dataset_smaller_than_a_batch_is_one_step():
     assert [len(step) for step in steps(EpochBatches(7, 64, seed=0))] == [7]
     assert [len(step) for step in steps(EpochBatches(7, 64, seed=0, accumulate=3))] == [6]
 

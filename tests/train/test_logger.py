@@ -25,7 +25,7 @@ def test_lines_are_appended(tmp_path):
     assert not (tmp_path / "tensorboard").exists()
 
 
-def test_resuming_drops_what_the_checkpoint_does_not_know(tmp_path):
+def test_resuming_drops_rows_after_the_checkpoint(tmp_path):
     for known in ([], ROWS[:1]):
         logger = MetricsLogger(tmp_path, known)
         for row in ROWS[len(known) :]:
@@ -35,7 +35,7 @@ def test_resuming_drops_what_the_checkpoint_does_not_know(tmp_path):
     assert scalars(tmp_path) == [(row["epoch"], pytest.approx(row["train_loss"])) for row in ROWS]
 
 
-def test_half_a_line_is_left_out(tmp_path):
+def test_a_truncated_line_is_ignored(tmp_path):
     MetricsLogger(tmp_path, ROWS, tensorboard=False)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"epoch": 4, "train_')

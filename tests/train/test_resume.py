@@ -90,7 +90,7 @@ def interrupted(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_interrupted_run_keeps_its_checkpoint_and_goes_on(interrupted, tmp_path_factory):
+def test_interrupted_run_keeps_its_checkpoint_and_resumes(interrupted, tmp_path_factory):
     record = json.loads((interrupted / "record.json").read_text())
     assert record["status"] == "interrupted"
     assert [row["epoch"] for row in read_metrics(interrupted)] == [1]
@@ -171,7 +171,7 @@ def test_another_model_is_an_error(interrupted):
         train_run(TINY, interrupted)
 
 
-def test_full_disk_is_an_error_and_the_run_goes_on_later(tmp_path, monkeypatch):
+def test_full_disk_is_an_error_and_the_run_can_resume(tmp_path, monkeypatch):
     original, left = checkpoint._write_synced, [4]
 
     def write(path, content):

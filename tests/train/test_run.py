@@ -20,7 +20,7 @@ def trained(tmp_path_factory):
     return folder, train_run(override(TINY, ["tensorboard=true"]), folder)
 
 
-def test_it_learns(trained):
+def test_training_learns_the_digits(trained):
     _, record = trained
     assert record["accuracy"]["test"] > 0.4  # chance is 0.1
     assert record["epochs"][-1]["train_loss"] < record["epochs"][0]["train_loss"]

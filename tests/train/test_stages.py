@@ -15,7 +15,7 @@ def model():
     return parts
 
 
-def test_one_stage_unless_asked():
+def test_one_stage_by_default():
     (stage,) = plan_stages(model(), OptimConfig(epochs=5))
     assert (stage.first, stage.last, stage.frozen, stage.optim.epochs) == (1, 5, (), 5)
 

@@ -22,7 +22,7 @@ from .._extras import missing_package
 
 app = typer.Typer(
     name="isice",
-    help="Partial-correlation and other second-order representations: layers, models, training and evidence.",
+    help="Partial-correlation and other second-order representations: layers, models and training.",
     epilog="Exit status: 0 success, 1 partial failure (the rest is done), 2 invalid input, 130 interrupted. "
     "ISICE_DEBUG=1 shows tracebacks.",
     no_args_is_help=True,

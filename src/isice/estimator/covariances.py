@@ -79,7 +79,7 @@ def _weight(samples: Array, sample_weight: Array | None) -> Array:
 
 
 def _pairwise_covariance(samples: Array, sample_weight: Array | None, assume_centered: bool) -> Array:
-    """Correlation of each pair over the rows that have both, times the deviations of each variable alone."""
+    """Return pairwise-complete correlations times the standard deviations of the variables."""
     centred = np.nan_to_num(samples - location(samples, sample_weight, assume_centered))
     observed = (~np.isnan(samples)).astype(np.float64)
     weighted = observed * _weight(samples, sample_weight)[:, None]
@@ -104,8 +104,8 @@ def rank_correlation(samples: Array, name: str) -> Array:
     """Correlation (D, D) of the Gaussian copula from ranks; not always positive semi-definite.
 
     ``"spearman"`` is 2 sin(πρ/6) and ``"kendall"`` sin(πτ/2) (Liu et al. 2012), with τ_b where values are tied;
-    ``"nonparanormal"`` is the correlation of the normal scores Φ⁻¹(rank/(n + 1)). Ranks of a variable with missing
-    values are among its observed ones.
+    ``"nonparanormal"`` is the correlation of the normal scores Φ⁻¹(rank/(n + 1)). Missing
+    values are ignored in the ranks of a variable.
     """
     if name == "kendall":
         result = np.sin(0.5 * np.pi * _kendall(samples))

@@ -164,7 +164,7 @@ def read_published(table: Mapping[str, Any], known: Mapping[str, set[str]]) -> P
     notes = tuple(_read_note(note) for note in table.get("notes", ()))
     source = table.get("source", "")
     found = PublishedTable(source, rows, columns, tuple(row_keys), column_keys, tuple(numbers), notes)
-    _check_words(found, known)
+    _check_axis_values(found, known)
     return found
 
 
@@ -193,7 +193,7 @@ def _number(text: str, row: tuple[str, ...]) -> str:
     return text
 
 
-def _check_words(printed: PublishedTable, known: Mapping[str, set[str]]) -> None:
+def _check_axis_values(printed: PublishedTable, known: Mapping[str, set[str]]) -> None:
     places = [dict(zip(printed.rows, key, strict=True)) for key in printed.row_keys]
     places += [dict(zip(printed.columns, key, strict=True)) for key in printed.column_keys]
     places += [{axis: word} for note in printed.notes for axis, words in note.at for word in words]

@@ -61,7 +61,9 @@ def run_experiment(
     for cell in skipped if len(skipped) <= MAX_LISTED else ():
         where = "" if finished[cell.hash] == out / cell.name else f" in {finished[cell.hash]}"
         tell(f"{cell.label}: skipped, finished{where}")
-    results = run_on_devices(waiting, out, compute, devices, tell) if devices else _run_here(waiting, out, compute)
+    results = (
+        run_on_devices(waiting, out, compute, devices, tell) if devices else _run_in_process(waiting, out, compute)
+    )
     for cell, error in results:
         if error is None:
             outcome.done.append(cell.name)
@@ -71,7 +73,7 @@ def run_experiment(
     return outcome
 
 
-def _run_here(cells: Sequence[Cell], out: Path, compute: Compute) -> Iterator[tuple[Cell, str | None]]:
+def _run_in_process(cells: Sequence[Cell], out: Path, compute: Compute) -> Iterator[tuple[Cell, str | None]]:
     for cell in cells:
         try:
             compute(cell.config, out / cell.name, cell.label)

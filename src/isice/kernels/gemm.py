@@ -8,7 +8,7 @@ import triton.language as tl
 from .layout import join, load_planes, store_planes
 from .schedule import SLOTS
 
-# The derivative of the matrix in a slot lies this many slots further on.
+# Offset from the slot of a matrix to that of its derivative.
 DERIVATIVE_SLOT: tl.constexpr = tl.constexpr(SLOTS)
 
 

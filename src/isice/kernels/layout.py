@@ -38,7 +38,7 @@ class TileIndices(NamedTuple):
     columns: Any  # (BLOCK,)
     offsets: Any  # (BLOCK, BLOCK), within the tile
     inside: Any  # (BLOCK, BLOCK), whether the entry exists
-    diagonal: Any  # (BLOCK, BLOCK), whether it lies on the diagonal
+    diagonal: Any  # (BLOCK, BLOCK), whether it is on the diagonal
 
 
 def tile_side(D: int) -> int:

@@ -283,7 +283,7 @@ def run(
         cotangent = norms = source
     elif norms is None:
         norms = norms_of(cotangent)
-    # Kernels never read arguments that a launch does not need; any tensor stands for them.
+    # Kernels do not read the arguments that a launch does not need; any tensor will do.
     step = Step(*(source,) * 4) if step is None else step
     d_sigma, step_moments = (source if value is None else value for value in (step.d_sigma, step.moments))
     shared = {} if shared is None else shared

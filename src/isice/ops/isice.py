@@ -274,7 +274,7 @@ def isice(
         cov: Covariance matrices (..., D, D). A zero matrix is treated as I.
         sparsity: λ ≥ 0 for a covariance of trace one: a number, or a tensor with one value per
             matrix, which gets gradients.
-        step_size: η ≥ 0, likewise.
+        step_size: η ≥ 0, a number or one value per image.
         n_iter: Gradient steps N. Zero gives the regularised inverse of Σ'.
         n_inverse_iter: Newton–Schulz steps N_s of each inverse.
         normalize: Divide the result by √trace (published code), by the trace (paper), or not at

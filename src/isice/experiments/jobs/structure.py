@@ -91,7 +91,7 @@ def estimation_error(config: StructureConfig) -> dict[str, Any]:
 
 
 def _sparse_estimate(config: StructureConfig, samples: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the graphical lasso estimate and its λ, in units of correlation.
+    """Return the graphical lasso estimate and its λ, on the correlation scale.
 
     λ = √(log D / n) is the rate at which λ may decrease with the number of samples if the true
     matrix is sparse (Rothman et al. 2008; Ravikumar et al. 2011).
