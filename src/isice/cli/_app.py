@@ -19,6 +19,7 @@ from rich.text import Text
 
 from .. import __version__
 from .._extras import missing_package
+from .._markup import escape_control
 
 app = typer.Typer(
     name="isice",
@@ -54,7 +55,7 @@ def main() -> None:
             traceback.print_exc()
         hint = missing_package(error) if isinstance(error, ModuleNotFoundError) else None
         text = hint or " ".join(str(error).split()) or type(error).__name__
-        Console(stderr=True).print(f"error: {text}", style="red", markup=False, highlight=False, soft_wrap=True)
+        _print_plain(Console(stderr=True), f"error: {text}", "red")
         sys.exit(2)
 
 
@@ -63,19 +64,38 @@ def _show_warning(
 ) -> None:
     """Print a deprecation on one line; other warnings keep their file and line."""
     if issubclass(category, FutureWarning):
-        Console(stderr=True).print(f"warning: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        _print_plain(Console(stderr=True), f"warning: {message}", "yellow")
     else:
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 
 
 def tell(line: str, style: str | None = None) -> None:
     """Print one line without markup or highlighting."""
-    console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+    _print_plain(console, line, style)
 
 
-def table(*columns: str, title: str | None = None) -> Table:
+def _print_plain(where: Console, line: str, style: str | None = None) -> None:
+    text = escape_control(line)
+    where.print(text, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
+class PlainTable(Table):
+    """A table whose strings are shown as they are: brackets in a name are not markup."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        """Add a row of strings or of rich's own texts."""
+        super().add_row(*(plain(cell) if isinstance(cell, str) else cell for cell in cells), **options)
+
+
+def plain(text: str) -> Text:
+    """Return a string for a table or console, without markup and control characters."""
+    return Text(escape_control(text))
+
+
+def table(*columns: str, title: str | None = None) -> PlainTable:
     """Create a table whose last column wraps."""
-    made = Table(box=SIMPLE_HEAD, header_style="bold", title=title, title_justify="left")
+    heading = None if title is None else plain(title)
+    made = PlainTable(box=SIMPLE_HEAD, header_style="bold", title=heading, title_justify="left")
     for index, column in enumerate(columns):
         made.add_column(column, no_wrap=index < len(columns) - 1, overflow="fold")
     return made
@@ -83,9 +103,9 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 def facts_table(rows: Iterable[tuple[str, object]]) -> Table:
     """Create a two-column table of names and values."""
-    made = Table(show_header=False, box=None)
+    made = PlainTable(show_header=False, box=None)
     for name, value in rows:
-        made.add_row(name, Text(str(value)))  # Text: brackets in a value are not markup
+        made.add_row(name, str(value))
     return made
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import track
-from rich.text import Text
 
+from .._markup import escape_control
 from ._app import Run, Settings, Which, app, console, facts_table, table, tell
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def predict(
     else:
         _show_predictions([one for one in found if one.error is None])
         for one in bad:
-            typer.echo(f"error: {one.image}: {one.error}", err=True)
+            typer.echo(escape_control(f"error: {one.image}: {one.error}"), err=True)
     if bad:
         raise typer.Exit(1)
 
@@ -133,7 +133,7 @@ def _show_predictions(predictions: "list[Prediction]") -> None:
     made.columns[0].no_wrap = False
     for one in predictions:
         classes = "  ".join(f"{name} {probability:.1%}" for name, probability in one.classes)
-        made.add_row(Text(one.image), Text(classes))
+        made.add_row(one.image, classes)
     if predictions:
         console.print(made)
 
@@ -168,10 +168,10 @@ def _show_evaluation(evaluation: "Evaluation", most: int = 5) -> None:
     )
     made = table("accuracy", "class", title=title)
     for rate, name in chosen:
-        made.add_row(f"{rate:.1%}", Text(name))
+        made.add_row(f"{rate:.1%}", name)
     console.print(made)
     mistakes = table("count", "true → predicted", title="Most frequent confusions")
     for true, predicted, count in scores.confused_pairs(most):
-        mistakes.add_row(str(count), Text(f"{classes[true]} → {classes[predicted]}"))
+        mistakes.add_row(str(count), f"{classes[true]} → {classes[predicted]}")
     if mistakes.row_count:
         console.print(mistakes)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from .._markup import code_span, escape_markdown
+
 
 def card_text(config: Mapping[str, Any], source: str | None = None) -> str:
     """Return the model card as Markdown.
@@ -19,9 +21,10 @@ def card_text(config: Mapping[str, Any], source: str | None = None) -> str:
     network, about = config["network"], config["about"]
     reduce = f"reduced to {network['reduce']} channels" if network["reduce"] else "without channel reduction"
     sections = [
-        f"# {network['name']}, {network['pooling']}, {network['num_classes']} classes",
-        f"An image classifier made with isice: the features of `{network['name']}`, {reduce}, pooled by "
-        f"`{network['pooling']}`, then a linear classifier.",
+        f"# {escape_markdown(network['name'])}, {escape_markdown(network['pooling'])}, "
+        f"{network['num_classes']} classes",
+        f"An image classifier made with isice: the features of {code_span(network['name'])}, {reduce}, pooled by "
+        f"{code_span(network['pooling'])}, then a linear classifier.",
         _use(source or "local-dir:FOLDER", network, about.get("input")),
         _training(about.get("training")),
     ]
@@ -58,7 +61,10 @@ def _training(facts: Mapping[str, Any] | None) -> str:
         "versions": ", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
         "config hash": facts["hash"],
     }
-    table = [f"| {name} | {'not recorded' if value in (None, '') else value} |" for name, value in rows.items()]
+    table = [
+        f"| {name} | {'not recorded' if value in (None, '') else escape_markdown(str(value))} |"
+        for name, value in rows.items()
+    ]
     notes = [] if facts["accuracy"] else ["", "No accuracy is recorded for these weights."]
     return "\n".join(["## Training", "", "| | |", "|---|---|", *table, *notes, "", "One run with one seed."])
 

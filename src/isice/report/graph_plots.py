@@ -58,7 +58,9 @@ def plot_graph(
         flip = 90 < turn % 360 < 270
         rotation, side = (turn + 180, "right") if flip else (turn, "left")
         x, y = 1.06 * point
-        ax.text(x, y, name, rotation=rotation, rotation_mode="anchor", ha=side, va="center", fontsize=9)
+        ax.text(
+            x, y, name, rotation=rotation, rotation_mode="anchor", ha=side, va="center", fontsize=9, parse_math=False
+        )
     ax.set(xlim=(-1.7, 1.7), ylim=(-1.7, 1.7), aspect="equal", title=title)
     ax.axis("off")
     return ax

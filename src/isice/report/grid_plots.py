@@ -11,7 +11,7 @@ from ..experiments.published_numbers import METRIC, Metric, value_of
 from .comparison import paper_number
 from .measured_numbers import MeasuredNumbers, Place
 from .results import Results
-from .theme import colour_of
+from .theme import colour_of, legend_label
 
 
 def grid_figure(results: Results) -> Figure | None:
@@ -58,7 +58,7 @@ def _lines(axes: Axes, measured: MeasuredNumbers, metric: Metric, place: Place, 
             spread = [0.0 if math.isnan(ours.std) else ours.std for _, ours in found]
             axes.errorbar(
                 [x for x, _ in found], [ours.mean for _, ours in found], spread,
-                color=colour, label=label, marker="o", markersize=4, linewidth=1.8, capsize=3,
+                color=colour, label=legend_label(label), marker="o", markersize=4, linewidth=1.8, capsize=3,
             )  # fmt: skip
         theirs = [(float(x), text) for x in xs if (text := _paper(manifest, at | {plot["x"]: x}, metric))]
         axes.plot(

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from .._markup import code_span, escape_markdown
 from ..experiments.axes import flatten
 from ..experiments.manifest import Manifest
 from .comparison import Comparison, Limits, compare
@@ -128,18 +130,20 @@ def _remarks(results: Results) -> list[str]:
 
 
 def _markdown(report: Report, pictures: list[Picture], folder: Path) -> str:
-    parts = [f"# {report.title}\n"]
-    parts += [f"{report.description}\n"] if report.description else []
-    parts += [f"{remark}\n" for remark in report.remarks]
+    parts = [f"# {escape_markdown(report.title)}\n"]
+    parts += [f"{escape_markdown(report.description)}\n"] if report.description else []
+    parts += [f"{escape_markdown(remark)}\n" for remark in report.remarks]
     for comparison in report.comparisons:
-        parts.append(f"## {comparison.title}\n\n{comparison.to_table().to_markdown()}")
-        parts += [f"{note}\n" for note in comparison.notes]
+        parts.append(f"## {escape_markdown(comparison.title)}\n\n{comparison.to_table().to_markdown()}")
+        parts += [f"{escape_markdown(note)}\n" for note in comparison.notes]
     parts += [report.table.to_markdown()] if report.table is not None else []
-    parts += [f"**Failed:** {label}: `{message}`\n" for label, message in report.failures]
+    parts += [f"**Failed:** {escape_markdown(label)}: {code_span(message)}\n" for label, message in report.failures]
     for picture in pictures:
-        parts.append(f"![{picture.name}]({picture.path.relative_to(folder).as_posix()})\n\n*{picture.caption}*\n")
+        address = quote(picture.path.relative_to(folder).as_posix())
+        parts.append(f"![{escape_markdown(picture.name)}]({address})\n\n*{escape_markdown(picture.caption)}*\n")
     for title, facts in report.facts.items():
-        parts.append(f"## {title}\n\n" + "".join(f"- {name}: {value}\n" for name, value in facts.items()))
+        entries = (f"- {escape_markdown(name)}: {escape_markdown(str(value))}\n" for name, value in facts.items())
+        parts.append(f"## {title}\n\n" + "".join(entries))
     return "\n".join(parts)
 
 

@@ -1,12 +1,16 @@
 """Tables of text for Markdown, LaTeX and the terminal, and the table of training runs."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
+from rich.text import Text
 
+from .._markup import escape_control, escape_markdown
 from ..metrics import mean_std
 from .results import Group, Results
 
@@ -16,6 +20,9 @@ NOTE_MARKS = "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐ"
 _AXIS_TITLES = {"model.pooling": "head", "model.backbone": "backbone", "data.name": "data"}
 _LATEX = {
     **{char: f"\\{char}" for char in "&%$#_{}"},
+    **{"ä": r"\"{a}", "ö": r"\"{o}", "ü": r"\"{u}", "é": r"\'{e}"},
+    # In braces, because a bracket or star after the end of a row is read as an option.
+    **{"[": "{[}", "]": "{]}", "*": "{*}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{"±": r"$\pm$", "−": "$-$", "×": r"$\times$", "÷": r"$\div$", "≥": r"$\ge$", "≤": r"$\le$", "→": r"$\to$"},
     **{"λ": r"$\lambda$", "η": r"$\eta$", "Ω": r"$\Omega$", "Σ": r"$\Sigma$", "∇": r"$\nabla$", "‖": r"$\|$"},
@@ -35,8 +42,8 @@ class Table:
     def to_markdown(self) -> str:
         """Return the table in GitHub's Markdown."""
         rule = ["---"] * self.n_text + ["---:"] * (len(self.columns) - self.n_text)
-        lines = [self.columns, rule, *self.rows]
-        return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+        words = [list(map(escape_markdown, line)) for line in (self.columns, *self.rows)]
+        return "\n".join("| " + " | ".join(line) + " |" for line in (words[0], rule, *words[1:])) + "\n"
 
     def to_latex(self, caption: str = "") -> str:
         """Return a LaTeX ``table`` environment in the style of ``booktabs``."""
@@ -61,9 +68,10 @@ class Table:
         """Return the table for a terminal."""
         table = RichTable(header_style="bold", box=SIMPLE_HEAD)
         for index, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if index < self.n_text else "right", overflow="fold")
+            justify: Literal["left", "right"] = "left" if index < self.n_text else "right"
+            table.add_column(Text(escape_control(column)), justify=justify, overflow="fold")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*(Text(escape_control(cell)) for cell in row))
         return table
 
 
@@ -74,7 +82,7 @@ def escape_latex(text: str) -> str:
         >>> escape_latex("50 % of a_b: 1 ± 2")
         '50 \\% of a\\_b: 1 $\\pm$ 2'
     """
-    return "".join(_LATEX.get(char, char) for char in text)
+    return "".join(_LATEX.get(char, char) for char in re.sub(r"\s*\n\s*", " ", escape_control(text)))
 
 
 def result_table(results: Results) -> Table:

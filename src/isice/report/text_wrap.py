@@ -2,6 +2,7 @@
 
 import re
 
+import matplotlib as mpl
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
@@ -23,8 +24,12 @@ def wrap_text(text: str, width: float, *, size: float, weight: str = "normal", l
         ['200.Common_', 'Yellowthroat']
     """
     font = FontProperties(size=size, weight=weight)
+    with mpl.rc_context({"text.parse_math": False}):
+        return _wrap(" ".join(text.split()), width, font, lines)
+
+
+def _wrap(rest: str, width: float, font: FontProperties, lines: int) -> list[str]:
     found: list[str] = []
-    rest = text.strip()
     while rest and len(found) < lines - 1:
         line = rest[: _line_end(rest, _fitting_characters(rest, width, font))]
         found.append(line.strip())

@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, LogFormatter, NullFormatter
 
 THEMES = {
     "light": {"paper": "#ffffff", "ink": "#1f2328", "faint": "#d8dee4"},
@@ -63,14 +64,31 @@ def save_themed(draw: Callable[[], Figure | None], path: Path) -> bool:
     for file in files.values():
         file.unlink(missing_ok=True)
     for theme, file in files.items():
-        settings: Any = style(theme)
+        # A "$" in the name of a class or run is not the start of a formula.
+        settings: Any = style(theme) | {"text.parse_math": False}
         with mpl.rc_context(settings):
             figure = draw()
             if figure is None:
                 return False
+            _use_plain_ticks(figure)
             canvas: Any = FigureCanvasAgg(figure)  # print_png has no annotations
             canvas.print_png(file)
     return True
+
+
+def _use_plain_ticks(figure: Figure) -> None:
+    """Format logarithmic ticks as numbers, because matplotlib writes them as formulas."""
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if isinstance(axis.get_major_formatter(), LogFormatter):
+                axis.set_major_formatter(FormatStrFormatter("%g"))
+            if isinstance(axis.get_minor_formatter(), LogFormatter):
+                axis.set_minor_formatter(NullFormatter())
+
+
+def legend_label(label: str) -> str:
+    """Return a label that a legend shows: matplotlib leaves out those that begin with ``_``."""
+    return f" {label}" if label.startswith("_") else label
 
 
 def data_uri(path: Path) -> str:

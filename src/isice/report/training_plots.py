@@ -5,7 +5,7 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullL
 
 from ..metrics import mean_std, wilson_interval
 from .results import Group, Results
-from .theme import colour_of
+from .theme import colour_of, legend_label
 
 MAX_DOTS, MAX_CURVES = 40, 14
 
@@ -71,9 +71,11 @@ def curves_figure(results: Results) -> Figure | None:
     left, right = figure.subplots(1, 2)
     for index, group in groups:
         colour = colour_of(index)
-        left.plot(*_mean_curve(group, "train_loss"), color=colour, label=group.label, linewidth=1.8)
+        left.plot(*_mean_curve(group, "train_loss"), color=colour, label=legend_label(group.label), linewidth=1.8)
         right.plot(*_mean_curve(group, "train_accuracy", 100), color=colour, linestyle=(0, (2, 2)), linewidth=1.1)
-        right.plot(*_mean_curve(group, "val_accuracy", 100), color=colour, label=group.label, linewidth=1.8)
+        right.plot(
+            *_mean_curve(group, "val_accuracy", 100), color=colour, label=legend_label(group.label), linewidth=1.8
+        )
     left.set(title="training loss", xlabel="epoch", yscale="log")
     left.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     left.yaxis.set_major_formatter(FormatStrFormatter("%g"))

@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from .._markup import escape_control
+
 
 class TrainingProgress:
     """Display loss, accuracy, images per second and remaining time.
@@ -21,14 +23,15 @@ class TrainingProgress:
 
     def __init__(self, label: str, epochs: int, steps: int, console: Console | None = None, *, done: int = 0) -> None:
         self.console = console or Console(stderr=True)
-        self.label, self.epochs, self.steps, self.done = label, epochs, steps, done
+        self.label = escape_control(label)
+        self.epochs, self.steps, self.done = epochs, steps, done
         self._bar: Progress | None = None
         self._images, self._since = 0, time.perf_counter()
 
     def __enter__(self) -> "TrainingProgress":
         if self.console.is_terminal:
-            columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
-            columns += [TextColumn("{task.fields[numbers]}"), TimeRemainingColumn(compact=True)]
+            columns: list[Any] = [TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()]
+            columns += [TextColumn("{task.fields[numbers]}", markup=False), TimeRemainingColumn(compact=True)]
             self._bar = Progress(*columns, console=self.console, transient=True)
             self._bar.start()
             self._task = self._bar.add_task(self.label, total=self.epochs * self.steps, completed=self.done, numbers="")
@@ -58,6 +61,8 @@ class TrainingProgress:
         self.console.print(
             f"{self.label}  epoch {row['epoch']}/{self.epochs}  loss {row['train_loss']:.3f}  "
             f"acc {row['train_accuracy']:.1%}{val}  {row['images_per_second']:,.0f} img/s  {left:.0f} s left",
+            markup=False,
+            emoji=False,
             highlight=False,
             soft_wrap=True,
         )
