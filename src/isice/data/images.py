@@ -136,9 +136,8 @@ def missing_files(paths: Iterable[str]) -> list[str]:
     return missing
 
 
-def find_bad_images(paths: list[str], threads: int | None = None) -> dict[int, str]:
+def find_bad_images(paths: list[str]) -> dict[int, str]:
     """Decode every file; return path and error, by index, of those that cannot be decoded."""
-
     limit = max_pixels()
 
     def problem(path: str) -> str | None:
@@ -148,5 +147,5 @@ def find_bad_images(paths: list[str], threads: int | None = None) -> dict[int, s
             return f"{path} ({_reason(error)})"
         return None
 
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         return {index: text for index, text in enumerate(pool.map(problem, paths, chunksize=64)) if text}

@@ -125,9 +125,9 @@ class Split(Dataset[tuple[Tensor, int]]):
         split.transform = dataclasses.replace(self.transform, finish=None)
         return split
 
-    def cache_in_memory(self, threads: int | None = None) -> None:
+    def cache_in_memory(self) -> None:
         """Decode and prepare every image now, into one tensor that all workers share."""
-        self._cached = stack_prepared(self, threads).share_memory_()
+        self._cached = stack_prepared(self).share_memory_()
 
     @contextmanager
     def _randomness(self, index: int) -> Iterator[None]:

@@ -97,9 +97,7 @@ def make_textures(
     n_classes: int = 4,
     channels: int = 12,
     size: int = 14,
-    smoothness: float = 0.5,
     seed: int = 0,
-    class_seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Draw textures and their labels.
 
@@ -109,9 +107,7 @@ def make_textures(
         n_classes: Number of classes.
         channels: Channels C of the images, even.
         size: Height and width.
-        smoothness: See :func:`gaussian_fields`.
-        seed: Seed of the images.
-        class_seed: Seed of the class covariances.
+        seed: Seed of the images; the classes are always the same.
 
     Returns:
         Images (n_images, C, size, size) and labels (n_images,).
@@ -122,6 +118,6 @@ def make_textures(
         (torch.Size([8, 12, 14, 14]), [0, 1, 2, 3, 0, 1, 2, 3])
     """
     check_int("make_textures", "n_images", n_images, minimum=1)
-    covariances = texture_covariances(family, n_classes=n_classes, channels=channels, seed=class_seed)
+    covariances = texture_covariances(family, n_classes=n_classes, channels=channels)
     labels = torch.arange(n_images) % n_classes
-    return gaussian_fields(covariances[labels], size=size, smoothness=smoothness, seed=seed), labels
+    return gaussian_fields(covariances[labels], size=size, seed=seed), labels

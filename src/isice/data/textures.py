@@ -22,17 +22,9 @@ def load_textures(config: DataConfig, *, family: str = "correlation") -> Loaded:
         >>> loaded.train[0].shape, len(loaded.test)
         (torch.Size([12, 14, 14]), 1000)
     """
+    shape = {"n_classes": N_CLASSES, "channels": CHANNELS, "size": config.image_size or SIZE}
     splits = [
-        TensorSource(
-            *make_textures(
-                count,
-                family=family,
-                n_classes=N_CLASSES,
-                channels=CHANNELS,
-                size=config.image_size or SIZE,
-                seed=seed,
-            )
-        )
+        TensorSource(*make_textures(count, family=family, seed=seed, **shape))
         for count, seed in ((TRAIN_SIZE, _TRAIN_SEED), (TEST_SIZE, _TEST_SEED))
     ]
     return Loaded(tuple(f"texture {number}" for number in range(N_CLASSES)), *splits)

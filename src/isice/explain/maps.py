@@ -11,20 +11,18 @@ from torch.nn.functional import interpolate
 from .._checks import check_choice
 from ..models import Network
 
-LAYERS = ("pooling", "backbone")
 METHODS = ("centered", "hires_cam", "grad_cam")
 
 # Relative to the mean gradient; smaller Grad-CAM weights are rounding errors.
 _NO_WEIGHT = 1e-4
 
 
-def mean_maps(model: Network, images: Tensor, *, layer: str = "pooling") -> np.ndarray:
-    """Return the channel mean of the last feature map at the size of the image (paper, appendix).
+def mean_maps(model: Network, images: Tensor) -> np.ndarray:
+    """Return the channel mean of the pooling's input at the size of the image (paper, appendix).
 
     Args:
         model: The network.
         images: Images (B, in_chans, H, W), transformed as in training.
-        layer: ``"pooling"``, the input of the pooling, or ``"backbone"``, before the reduction.
 
     Returns:
         Maps (B, H, W), in the units of the features.
@@ -35,11 +33,10 @@ def mean_maps(model: Network, images: Tensor, *, layer: str = "pooling") -> np.n
         >>> mean_maps(model, torch.rand(2, 3, 16, 16)).shape
         (2, 16, 16)
     """
-    check_choice("mean_maps", "layer", layer, LAYERS)
     check_network("mean_maps", model)
     with evaluation(model), torch.no_grad():
         images = images.to(next(model.parameters()))
-        features = model.forward_features(images) if layer == "pooling" else model.backbone(images)
+        features = model.forward_features(images)
     return enlarge(features.float().mean(dim=1), images)
 
 

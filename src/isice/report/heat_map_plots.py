@@ -40,7 +40,7 @@ class MapRow:
     name: str = ""
 
 
-def heat_overlay(picture: np.ndarray, heat: np.ndarray, *, strength: float = 0.65) -> np.ndarray:
+def heat_overlay(picture: np.ndarray, heat: np.ndarray) -> np.ndarray:
     """Lay a map over a grey image, from dark at its minimum to bright at its maximum: (H, W, 3).
 
     Example:
@@ -50,7 +50,7 @@ def heat_overlay(picture: np.ndarray, heat: np.ndarray, *, strength: float = 0.6
     span = heat.max() - heat.min()
     scaled = (heat - heat.min()) / span if span > 0 else np.zeros_like(heat)
     colours: np.ndarray = mpl.colormaps[HEAT](scaled)[..., :3]
-    return (1 - strength) * to_grey(picture) + strength * colours
+    return 0.35 * to_grey(picture) + 0.65 * colours
 
 
 def class_overlay(picture: np.ndarray, signed: np.ndarray) -> np.ndarray:

@@ -11,27 +11,20 @@ from ..pooling import Pooling
 _MAX_SIDE = 256  # larger descriptors are not stored
 _PICTURE_SIDE = 64
 _BATCH = 32
+_MAX_CLASSES, _PER_CLASS = 10, 20
 
 
 @torch.no_grad()
 def class_descriptors(
-    model: nn.Module,
-    split: Split,
-    device: torch.device,
-    *,
-    classes: tuple[str, ...],
-    per_class: int = 20,
-    max_classes: int = 10,
+    model: nn.Module, split: Split, device: torch.device, *, classes: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
-    """Compute the mean descriptor and the mean image of the first classes.
+    """Compute the mean descriptor and the mean image of the first ten classes.
 
     Args:
         model: The network; it is set to eval mode.
-        split: The images; the first ``per_class`` of each class are used.
+        split: The images; the first twenty of each class are used.
         device: Where to compute.
         classes: Class names. Classes without images are omitted.
-        per_class: Images per class.
-        max_classes: Number of classes.
 
     Returns:
         ``classes`` (K,), ``images`` (K, H, W, C), and the descriptors if no side exceeds 256:
@@ -39,8 +32,8 @@ def class_descriptors(
     """
     model.eval()
     names, pictures, descriptors = [], [], []
-    for label in range(min(len(classes), max_classes)):
-        members = torch.nonzero(split.targets == label).flatten()[:per_class].tolist()
+    for label in range(min(len(classes), _MAX_CLASSES)):
+        members = torch.nonzero(split.targets == label).flatten()[:_PER_CLASS].tolist()
         if not members:
             continue
         images = torch.stack([split[index][0] for index in members])

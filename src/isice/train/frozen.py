@@ -56,7 +56,6 @@ def frozen_baseline(
     test: Iterable[tuple[Tensor, Tensor]],
     *,
     pooling: str = "sice",
-    regularization: float = 1.0,
     device: str | torch.device = "cpu",
 ) -> FrozenResult:
     """Fit a linear classifier to descriptors of a network's frozen features.
@@ -67,7 +66,6 @@ def frozen_baseline(
         train: Batches of images and labels to fit to, without augmentation.
         test: Batches to evaluate on.
         pooling: The descriptor: the spec of a pooling without parameters.
-        regularization: Inverse strength of the L2 penalty (scikit-learn's ``C``).
         device: Where features and descriptors are computed.
 
     Example:
@@ -87,7 +85,7 @@ def frozen_baseline(
         )
     train_x, train_y = frozen_vectors(model, layer, train, device)
     test_x, test_y = frozen_vectors(model, layer, test, device)
-    classifier = make_pipeline(StandardScaler(), LogisticRegression(C=regularization, max_iter=1000))
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     classifier.fit(train_x, train_y)
     return FrozenResult(classifier, classifier.score(train_x, train_y), classifier.score(test_x, test_y))
 

@@ -116,9 +116,9 @@ def start_epoch(loader: Loader, epoch: int, done: int = 0) -> None:
         loader.dataset.set_epoch(epoch, seed=batches.seed)
 
 
-def describe_images(split: Any, indices: list[int], limit: int = 8) -> str:
+def describe_images(split: Any, indices: list[int]) -> str:
     """Describe the images of a batch for an error message, with their files if there are any."""
     where = getattr(split, "indices", None)
     path = getattr(getattr(split, "source", None), "path", None)
-    named = [f"{i}" if path is None or where is None else f"{i} ({path(int(where[i]))})" for i in indices[:limit]]
-    return ", ".join(named) + (f" and {len(indices) - limit} more" if len(indices) > limit else "")
+    named = [f"{i}" if path is None or where is None else f"{i} ({path(int(where[i]))})" for i in indices[:8]]
+    return ", ".join(named) + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
