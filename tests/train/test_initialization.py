@@ -2,9 +2,15 @@
 
 import contextlib
 
+import pytest
+from typer.testing import CliRunner
+
+from isice.cli import app
 from isice.config import override
+from isice.records import read_record
 from isice.train import train_run
 from isice.train.checkpoint import read_checkpoint
+from isice.train.trainer import Trainer
 from tests.train._tiny import TINY, weights_of, without_times
 
 NETVLAD = override(TINY, ["model.pooling=netvlad(n_clusters=4)", "optim.lr=1e-12", "optim.epochs=1"])
@@ -26,8 +32,6 @@ def test_a_pooling_without_a_start_records_none(tmp_path):
 def test_a_resumed_run_is_not_initialised_again(tmp_path, monkeypatch):
     config = override(NETVLAD, ["optim.lr=0.01", "optim.epochs=2"])
     whole = train_run(config, tmp_path / "whole")
-    from isice.train.trainer import Trainer
-
     first_epoch = Trainer._end_epoch
 
     def stop_after_one(self, epoch):
@@ -51,3 +55,22 @@ def test_workers_do_not_change_the_start(tmp_path):
     two = train_run(override(NETVLAD, ["data.workers=1"]), tmp_path / "one")
     assert none["initialized_from_images"] == two["initialized_from_images"]
     assert weights_of(tmp_path / "none") == weights_of(tmp_path / "one")
+
+
+@pytest.mark.parametrize("pooling", ["partial_correlation(ridge=10, standardize=True)", "isqrt_cov(standardize=True)"])
+def test_standardized_classifier_inputs_have_unit_variance_at_the_first_step(pooling, tmp_path, monkeypatch):
+    inputs, start = [], Trainer._initialize
+
+    def start_and_watch(self):
+        start(self)
+        self.model.classifier.register_forward_pre_hook(lambda module, args: inputs.append(args[0].detach()))
+
+    monkeypatch.setattr(Trainer, "_initialize", start_and_watch)
+    settings = ["optim.epochs=1", "optim.warmup_epochs=0", "model.reduce=8", "device=cpu", "tensorboard=false"]
+    options = ["--pooling", pooling, "--data", "textures", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, ["train", *options, *(part for s in settings for part in ("--set", s))])
+    assert result.exit_code == 0, result.output
+    assert inputs[0].var(dim=0).mean().item() == pytest.approx(1.0, abs=0.3)  # of one batch
+    record = read_record(tmp_path)
+    assert record["initialized_from_images"] == 256
+    assert record["epochs"][-1]["train_accuracy"] > 0.4  # chance: 0.25
