@@ -1,7 +1,9 @@
 """SICE as a layer: what it returns is the graphical lasso, and it learns."""
 
+import numpy as np
 import pytest
 import torch
+from sklearn.covariance import graphical_lasso
 
 from isice.ops.covariance import covariance_reference
 from isice.ops.graphical_lasso import graphical_lasso_reference
@@ -27,6 +29,19 @@ def test_is_the_graphical_lasso_of_the_correlation_matrix():
         assert bool((expected == 0).any())
 
 
+def test_a_ridge_gives_the_graphical_lasso_of_the_shrunk_correlations():
+    x = features()
+    x[:, 2] = 0.0  # a dead channel stays unconnected
+    matrices = create_pooling("sice(sparsity=0.1, ridge=0.5, tol=1e-11)", 6).matrix(x)
+    for image, precision in zip(x, matrices, strict=True):
+        with np.errstate(invalid="ignore"):
+            shrunk = np.nan_to_num(np.corrcoef(image.flatten(1).numpy())) / 1.5
+        np.fill_diagonal(shrunk, 1.0)
+        _, expected = graphical_lasso(shrunk, 0.1, tol=1e-10, enet_tol=1e-10, max_iter=1000)
+        np.testing.assert_allclose(precision.numpy(), expected, rtol=1e-4, atol=1e-5)
+        assert (expected == 0).any()
+
+
 def test_does_not_depend_on_the_scale_of_a_channel():
     x, layer = features(), create_pooling("sice(tol=1e-10)", 6)
     scale = torch.logspace(-2, 2, 6, dtype=torch.float64)[:, None, None]
@@ -42,7 +57,7 @@ def test_partial_correlations_have_a_unit_diagonal_and_the_same_zeros():
     assert float(partial.abs().max()) <= 1
 
 
-@pytest.mark.parametrize("spec", ["sice(tol=1e-12)", "sice(tol=1e-12, learn_sparsity=True)"])
+@pytest.mark.parametrize("spec", ["sice(tol=1e-12)", "sice(tol=1e-12, learn_sparsity=True, ridge=0.5)"])
 def test_gradcheck(spec):
     layer = create_pooling(spec, 4).double()
     x = features(1, 4, 3).requires_grad_()
@@ -70,7 +85,7 @@ def test_non_finite_features_give_nan_instead_of_stopping_a_training_run():
     assert vectors[1].isfinite().all()
 
 
-@pytest.mark.parametrize("options", ["sparsity=0.0", "output='covariance'", "tol=-1.0", "max_iter=0"])
+@pytest.mark.parametrize("options", ["sparsity=0.0", "ridge=-1.0", "output='covariance'", "tol=-1.0", "max_iter=0"])
 def test_wrong_options_are_refused(options):
     with pytest.raises(ValueError, match="sice: expected"):
         create_pooling(f"sice({options})", 6)
