@@ -282,7 +282,7 @@ def test_rank_one_with_a_tiny_sparsity_takes_long_but_is_solved(dtype):
 def test_what_float32_does_not_finish_is_continued_in_float64(theta_step):
     vector = torch.linspace(1, 2, 24)
     penalty = (0.005 / torch.outer(vector, vector) * off_diagonal(24))[None]
-    precision, covariance, gap, n_iter = solve(
+    precision, covariance, gap, n_iter, _ = solve(
         torch.ones(1, 24, 24), penalty, 1e-4, 1000, strategy=Strategy(theta_step)
     )
     assert int(n_iter) > 100
@@ -337,6 +337,13 @@ def test_unbounded_problems_are_reported_not_solved():
         (torch.eye(2), {"scale": "trase"}, "Did you mean 'trace'"),
         (torch.eye(2), {"tol": 0.0}, "expected a finite tol > 0"),
         (torch.eye(2), {"weights": torch.ones(3, 3)}, "expected weights"),
+        (torch.eye(2), {"sparsity": torch.full((2, 2), 0.1)}, "pass a penalty per entry as weights="),
+        (torch.tensor([[1.0, 1e-4, 0], [0, 1e-6, 0], [0, 0, 1]]), {}, "between variables 0 and 1"),
+        (
+            torch.diag(torch.tensor([1.0, 0.0])),
+            {"scale": "correlation", "penalize_diagonal": True},
+            "no minimum; drop constant variables, with scale='raw'",
+        ),
         (torch.eye(2), {"init": torch.eye(3)}, "expected init of size 2"),
     ],
 )
@@ -377,3 +384,45 @@ def test_every_kind_of_matrix_is_certified(size, dtype):
             for tol in (1e-4, 1e-7):
                 result = graphical_lasso(cov, sparsity, tol=tol)
                 assert bool((result.gap <= tol * size).all()), (sparsity, tol)
+
+
+def recheck(cov, penalty, result, *, penalize_diagonal=False):
+    """Return the gap in numpy from the documented formula, and by how much the dual leaves its box."""
+    theta, dual = result.precision.double().numpy(), result.dual.numpy()
+    cov = cov.double().numpy()
+    penalty = penalty * np.ones_like(cov) * (1 if penalize_diagonal else 1 - np.eye(len(cov)))
+    primal = -np.linalg.slogdet(theta)[1] + (cov * theta).sum() + (penalty * np.abs(theta)).sum()
+    return primal - np.linalg.slogdet(dual)[1] - len(cov), (np.abs(dual - cov) - penalty).max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("penalize_diagonal", [False, True])
+@pytest.mark.parametrize(("kind", "sparsity"), [("few samples", 1e-4), ("rank one", 1e-4), ("blocks", 0.3)])
+def test_anybody_can_recheck_the_gap_from_the_dual_point(kind, sparsity, penalize_diagonal, dtype):
+    vector = torch.linspace(1, 2, 10, dtype=torch.float64)
+    cov = {
+        "few samples": lambda: sample_cov(20, 6),
+        "rank one": lambda: torch.outer(vector, vector),
+        "blocks": lambda: sample_cov(40, 60),
+    }[kind]().to(dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        result = graphical_lasso(cov, sparsity, penalize_diagonal=penalize_diagonal)
+    gap, outside = recheck(cov, sparsity, result, penalize_diagonal=penalize_diagonal)
+    assert outside <= 1e-15 * float(cov.abs().max())
+    assert result.dual.dtype == result.gap.dtype == torch.float64
+    assert float(result.gap) == pytest.approx(gap, rel=1e-6, abs=1e-9)
+
+
+def test_the_certificate_in_float32_includes_the_units():
+    cov = (sample_cov(30, 40) * torch.outer(*2 * [torch.logspace(-3, 3, 30, dtype=torch.float64)])).float()
+    result = graphical_lasso(cov, 0.05, scale="correlation")
+    deviation = cov.double().diagonal().sqrt()
+    gap, _ = recheck(cov, 0.05 * torch.outer(deviation, deviation).numpy(), result)
+    assert float(result.gap) == pytest.approx(gap, rel=1e-6, abs=1e-9)
+    assert float(result.gap) <= 30e-4
+
+
+def test_one_sparsity_per_matrix_may_have_the_shape_of_a_matrix_if_the_batch_has():
+    cov = torch.eye(2).expand(2, 2, 2, 2)
+    assert graphical_lasso(cov, torch.full((2, 2), 0.1)).precision.shape == (2, 2, 2, 2)

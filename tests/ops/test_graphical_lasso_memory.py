@@ -1,4 +1,4 @@
-"""Memory of the solver: at most 12 D² numbers per matrix, whatever the input, and linear in the batch."""
+"""Memory of the solver: at most 14 D² numbers per matrix, whatever the input, and linear in the batch."""
 
 import pytest
 import torch
@@ -34,21 +34,22 @@ def test_peak_memory_counts_allocations():
 @pytest.mark.parametrize("sparsity", [0.3, 0.1, 0.02])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("dtype", "tol"), [(torch.float32, 1e-4), (torch.float64, 1e-4), (torch.float64, 1e-10)])
-def test_no_more_than_twelve_numbers_per_entry(kind, sparsity, dtype, tol):
+def test_no_more_than_fourteen_numbers_per_entry(kind, sparsity, dtype, tol):
     cov = KINDS[kind](40, 64, 0).to(dtype)
-    assert per_entry(cov, lambda: graphical_lasso(cov, sparsity, tol=tol)) <= 12
+    assert per_entry(cov, lambda: graphical_lasso(cov, sparsity, tol=tol)) <= 14
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_gradient_stays_within_the_limit_too(kind):
+@pytest.mark.parametrize("polish", [False, True])
+def test_the_gradient_stays_within_the_limit_too(kind, polish):
     cov = KINDS[kind](40, 64, 0).float()
     leaf, weights = cov.clone().requires_grad_(), torch.randn(40, 40)
 
     def run():
         leaf.grad = None
-        (graphical_lasso(leaf, 0.1).precision * weights).sum().backward()
+        (graphical_lasso(leaf, 0.1, polish=polish).precision * weights).sum().backward()
 
-    assert per_entry(cov, run) <= 12
+    assert per_entry(cov, run) <= (28 if polish else 14)  # polished in float64
 
 
 def test_float64_continuation_is_chunked():
@@ -56,14 +57,14 @@ def test_float64_continuation_is_chunked():
     cov = torch.outer(vector, vector).expand(64, 36, 36).contiguous()
     run = lambda: graphical_lasso(cov, 0.03)  # noqa: E731
     assert int(run().n_iter.min()) > 100  # where float32 ends
-    assert per_entry(cov, run) <= 12
+    assert per_entry(cov, run) <= 14
 
 
 def test_blocks_that_padding_makes_large_go_part_by_part():
     part = KINDS["relu"](33, 16, 0).float()
     cov = torch.zeros(16, 66, 66)
     cov[:, :33, :33], cov[:, 33:, 33:] = part, part
-    assert per_entry(cov, lambda: graphical_lasso(cov, 0.05)) <= 12
+    assert per_entry(cov, lambda: graphical_lasso(cov, 0.05)) <= 14
 
 
 def test_memory_is_linear_in_the_batch():

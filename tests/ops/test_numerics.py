@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import isice.functional as F
+from isice.ops import _numerics
 from isice.ops._numerics import matmul_no_autocast
 
 
@@ -77,3 +78,11 @@ def test_only_wanted_gradients_are_computed() -> None:
 def test_wrong_shapes_are_named(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="matmul_no_autocast: expected matrices"):
         matmul_no_autocast(draw(*a), draw(*b))
+
+
+def test_the_switch_is_marked_as_torch_marks_constants():
+    def function():
+        return True
+
+    marks = vars(torch.compiler.assume_constant_result(function))
+    assert marks.items() <= vars(_numerics._rounds_to_tf32).items()

@@ -40,9 +40,12 @@ def _(a: Tensor, b: Tensor) -> Tensor:
     return a.new_empty((*a.shape[:-1], b.shape[-1]))
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _rounds_to_tf32() -> bool:
     return torch.get_float32_matmul_precision() == "high"
+
+
+# The mark of torch.compiler.assume_constant_result, whose call would import torch._dynamo.
+_rounds_to_tf32._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def matmul_no_tf32(a: Tensor, b: Tensor) -> Tensor:

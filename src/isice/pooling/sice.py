@@ -73,7 +73,7 @@ class SICE(SPDPooling):
     def transform(self, cov: Tensor) -> Tensor:
         sparsity = self.sparsity if self.log_sparsity is None else self.log_sparsity.to(cov.dtype).exp()
         precision = graphical_lasso(
-            self._correlation(cov), sparsity, tol=self.tol, max_iter=self.max_iter, check_input=False
+            self._correlation(cov), sparsity, tol=self.tol, max_iter=self.max_iter, polish=False, check_input=False
         ).precision
         return partial_correlation(precision) if self.output == "partial_correlation" else precision
 

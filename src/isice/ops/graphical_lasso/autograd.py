@@ -7,8 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .certificate import chunks, inverse_if_positive
 from .polish import solve_on_support
-from .solver import SINGLE_PRECISION_LIMIT, Outputs, solve
+from .problem import Problem
+from .solver import SINGLE_PRECISION_LIMIT, Outputs
+
+POLISHED = 1e-10  # relative gap to solve for where a gradient is needed; Newton's method goes beyond it
 
 
 class NotConvergedWarning(RuntimeWarning):
@@ -17,78 +21,61 @@ class NotConvergedWarning(RuntimeWarning):
 
 @torch.library.custom_op("isice::graphical_lasso", mutates_args=())
 def graphical_lasso_op(
-    cov: Tensor, penalty: Tensor, penalize_diagonal: bool, tol: float, max_iter: int, init: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Solve matrices (B, D, D) for Λ (B, 1, 1) or (B, D, D).
+    cov: Tensor,
+    penalty: Tensor,
+    penalize_diagonal: bool,
+    tol: float,
+    max_iter: int,
+    init: Tensor | None,
+    polish: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Solve matrices (B, D, D) for Λ (B, 1, 1) or (B, D, D), in float64.
 
-    Return precision, covariance, gap and iterations. A matrix with a non-finite entry or a variable
-    without variance gives NaN.
+    Return precision, covariance, gap, iterations and dual. A matrix with a non-finite entry or a
+    variable without variance gives NaN.
     """
     with torch.no_grad(), torch.autocast(cov.device.type, enabled=False):
-        dtype = torch.float64 if tol < SINGLE_PRECISION_LIMIT else cov.dtype
-        standard, weights, scale, solvable = _standardize(cov.to(dtype), penalty.to(dtype), penalize_diagonal)
-        start = None if init is None else _finite_start(init.to(dtype) * scale * scale.mT, solvable)
-        precision, covariance, gap, n_iter = solve(standard, weights, tol, max_iter, start)
-        _warn_unless_converged(gap, tol * cov.shape[-1], max_iter)
-        del standard, weights
-        if not bool((scale == 1).all()):
-            units = scale * scale.mT
-            precision, covariance = precision.div_(units), covariance.mul_(units)
-        if not bool(solvable.all()):
-            precision[~solvable], covariance[~solvable], gap[~solvable] = math.nan, math.nan, math.nan
-        return precision.to(cov.dtype).contiguous(), covariance.to(cov.dtype).contiguous(), gap.to(cov.dtype), n_iter
+        problem = Problem(cov, penalty, penalize_diagonal)
+        wanted = min(tol, POLISHED) if polish else tol
+        double = cov.dtype == torch.float64 or wanted < SINGLE_PRECISION_LIMIT
+        result = problem.solve(torch.float64 if double else cov.dtype, wanted, max_iter, init)
+        if cov.dtype != torch.float64:
+            result = problem.certify(result)
+            failed = result.gap > tol * cov.shape[-1]  # in float64, of the result as rounded
+            if not double and bool(failed.any()):
+                result = _continue_in_float64(problem, result, failed, wanted, max_iter)
+        _warn_unless_converged(result.gap, tol * cov.shape[-1], max_iter, cov.dtype)
+        return tuple(tensor.contiguous() for tensor in result)  # type: ignore[return-value]
 
 
 @graphical_lasso_op.register_fake
-def _(cov: Tensor, penalty: Tensor, penalize_diagonal: bool, tol: float, max_iter: int, init: Tensor | None) -> Outputs:
+def _(
+    cov: Tensor,
+    penalty: Tensor,
+    penalize_diagonal: bool,
+    tol: float,
+    max_iter: int,
+    init: Tensor | None,
+    polish: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch = cov.shape[0]
     matrix = torch.empty_like(cov, memory_format=torch.contiguous_format)
-    return matrix, torch.empty_like(matrix), cov.new_empty(batch), cov.new_empty(batch, dtype=torch.int64)
+    gap, n_iter = cov.new_empty(batch, dtype=torch.float64), cov.new_empty(batch, dtype=torch.int64)
+    return matrix, torch.empty_like(matrix), gap, n_iter, torch.empty_like(matrix, dtype=torch.float64)
 
 
-def _standardize(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return S with unit diagonal, Λ with zero diagonal, the scale (B, D, 1) and solvability (B,).
-
-    At the optimum W_ii = S_ii + Λ_ii, so a penalty on the diagonal is added to S. The duality gap
-    does not depend on the units of the variables.
-    """
-    cov = (cov + cov.mT).mul_(0.5)
-    penalty = 0.5 * (penalty + penalty.mT)
-    finite = _is_finite(cov) & _is_finite(penalty)
-    penalty = penalty.expand_as(cov)
-    variance = cov.diagonal(dim1=-2, dim2=-1).clone()
-    if penalize_diagonal:
-        variance = variance + penalty.diagonal(dim1=-2, dim2=-1)
-    solvable = finite & (variance > 0).all(-1)
-    scale = torch.where(solvable[:, None], variance, 1.0).sqrt().unsqueeze(-1)
-    if bool((scale == 1).all()):
-        standard, weights = cov, penalty.clone(memory_format=torch.contiguous_format)
-    else:
-        units = scale * scale.mT
-        standard, weights = cov.div_(units), penalty / units
-    if not bool(solvable.all()):
-        unsolvable = ~solvable[:, None, None]
-        standard, weights = standard.masked_fill(unsolvable, 0.0), weights.masked_fill(unsolvable, 1.0)
-    standard.diagonal(dim1=-2, dim2=-1).fill_(1.0)
-    weights.diagonal(dim1=-2, dim2=-1).fill_(0.0)
-    return standard, weights, scale, solvable
+def _continue_in_float64(problem: Problem, result: Outputs, failed: Tensor, tol: float, max_iter: int) -> Outputs:
+    """Solve the matrices whose float32 result misses the tolerance again, a chunk at a time."""
+    for part in chunks(failed.nonzero()[:, 0]):
+        chosen = problem.select(part)
+        more = chosen.certify(chosen.solve(torch.float64, tol, max_iter, result.precision[part]))
+        more = more._replace(n_iter=result.n_iter[part] + more.n_iter)
+        for old, new in zip(result, more, strict=True):
+            old[part] = new
+    return result
 
 
-def _is_finite(matrices: Tensor) -> Tensor:
-    """Return per matrix whether all entries are finite; aminmax propagates NaN."""
-    if not matrices.numel():
-        return torch.ones(len(matrices), dtype=torch.bool, device=matrices.device)
-    smallest, largest = matrices.flatten(1).aminmax(dim=1)
-    return torch.isfinite(smallest) & torch.isfinite(largest)
-
-
-def _finite_start(init: Tensor, solvable: Tensor) -> Tensor:
-    identity = torch.eye(init.shape[-1], dtype=init.dtype, device=init.device)
-    usable = solvable & _is_finite(init)
-    return torch.where(usable[:, None, None], 0.5 * (init + init.mT), identity)
-
-
-def _warn_unless_converged(gap: Tensor, bound: float, max_iter: int) -> None:
+def _warn_unless_converged(gap: Tensor, bound: float, max_iter: int, dtype: torch.dtype) -> None:
     above = gap > bound
     if bool(above.any()):
         worst = float(gap.max())
@@ -98,6 +85,8 @@ def _warn_unless_converged(gap: Tensor, bound: float, max_iter: int) -> None:
             "tiny sparsity may only need a larger max_iter"
             if math.isinf(worst)
             else "raise max_iter or tol"
+            if dtype == torch.float64
+            else "raise max_iter or tol, or pass float64"
         )
         warnings.warn(
             f"graphical_lasso: {int(above.sum())} of {gap.numel()} matrices did not converge in {max_iter} iterations; "
@@ -108,18 +97,24 @@ def _warn_unless_converged(gap: Tensor, bound: float, max_iter: int) -> None:
 
 
 @torch.library.custom_op("isice::graphical_lasso_backward", mutates_args=())
-def graphical_lasso_backward_op(grad: Tensor, precision: Tensor, covariance: Tensor) -> Tensor:
-    """Return −∂L/∂S for G = ∂L/∂Θ: the V on the support of Θ with P_A(W V W) = P_A(G)."""
+def graphical_lasso_backward_op(grad: Tensor, precision: Tensor, covariance: Tensor, polish: bool) -> Tensor:
+    """Return −∂L/∂S for G = ∂L/∂Θ: the V on the support of Θ with P_A(W V W) = P_A(G).
+
+    A polished float32 solution is differentiated in float64.
+    """
     with torch.no_grad(), torch.autocast(grad.device.type, enabled=False):
         support = precision != 0
         support.diagonal(dim1=-2, dim2=-1).fill_(True)
-        tol = 1e-5 if grad.dtype == torch.float32 else 1e-11
-        rhs = 0.5 * (grad + grad.mT)
-        return solve_on_support(rhs, precision, covariance, support, tol=tol, max_iter=400).contiguous()
+        rhs, dtype = 0.5 * (grad + grad.mT), grad.dtype
+        if polish and dtype != torch.float64:
+            rhs, precision = rhs.double(), precision.double()
+            covariance, _ = inverse_if_positive(precision, covariance.double())
+        tol = 1e-5 if rhs.dtype == torch.float32 else 1e-11
+        return solve_on_support(rhs, precision, covariance, support, tol=tol, max_iter=400).to(dtype).contiguous()
 
 
 @graphical_lasso_backward_op.register_fake
-def _(grad: Tensor, precision: Tensor, covariance: Tensor) -> Tensor:
+def _(grad: Tensor, precision: Tensor, covariance: Tensor, polish: bool) -> Tensor:
     return torch.empty_like(precision, memory_format=torch.contiguous_format)
 
 
@@ -136,7 +131,8 @@ graphical_lasso_backward_op.register_autograd(_no_second_derivative)
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(output[0], output[1])
     ctx.penalize_diagonal, ctx.scalar_penalty = inputs[2], inputs[1].shape[-1] != inputs[0].shape[-1]
-    ctx.mark_non_differentiable(output[2], output[3])
+    ctx.polish, ctx.penalty_dtype = inputs[6], inputs[1].dtype
+    ctx.mark_non_differentiable(output[2], output[3], output[4])
 
 
 def _backward(ctx: Any, grad_precision: Tensor | None, grad_covariance: Tensor | None, *_: Any) -> tuple[Any, ...]:
@@ -144,7 +140,7 @@ def _backward(ctx: Any, grad_precision: Tensor | None, grad_covariance: Tensor |
     grad = torch.zeros_like(precision) if grad_precision is None else grad_precision
     if grad_covariance is not None:
         grad = grad - covariance @ grad_covariance.mT @ covariance
-    v = graphical_lasso_backward_op(grad.contiguous(), precision, covariance)
+    v = graphical_lasso_backward_op(grad.contiguous(), precision, covariance, ctx.polish)
     grad_penalty = None
     if ctx.needs_input_grad[1]:
         grad_penalty = -v * precision.sign()
@@ -153,7 +149,8 @@ def _backward(ctx: Any, grad_precision: Tensor | None, grad_covariance: Tensor |
             grad_penalty = grad_penalty * off
         if ctx.scalar_penalty:
             grad_penalty = grad_penalty.sum((-2, -1), keepdim=True)
-    return -v, grad_penalty, None, None, None, None
+        grad_penalty = grad_penalty.to(ctx.penalty_dtype)
+    return -v, grad_penalty, None, None, None, None, None
 
 
 graphical_lasso_op.register_autograd(_backward, setup_context=_setup_context)

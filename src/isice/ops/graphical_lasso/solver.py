@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +21,15 @@ CACHED_ENTRIES = 2**17  # matrix entries that a CPU processes at a time
 SATURATE = 1e60  # large enough to saturate the clamp for any nonzero float32
 INVERSE_ERROR = 1e-3  # ‖I − ΘW‖_F above which the inverse by products is replaced by Cholesky
 
-Outputs = tuple[Tensor, Tensor, Tensor, Tensor]
+
+class Outputs(NamedTuple):
+    """Precision, covariance (B, D, D), gap (B,) in float64, iterations (B,) and dual W (B, D, D)."""
+
+    precision: Tensor
+    covariance: Tensor
+    gap: Tensor
+    n_iter: Tensor
+    dual: Tensor
 
 
 def solve(
@@ -42,31 +51,33 @@ def solve(
         strategy: Algorithms to use; by default the fastest for each phase.
 
     Returns:
-        Precision, covariance, gap and iterations.
+        Precision, covariance, gap, iterations and dual. Of float32 problems the gap is an estimate.
     """
     batch, size, _ = cov.shape
     if batch == 0:
-        return cov.clone(), cov.clone(), cov.new_zeros(0, dtype=torch.float64), cov.new_zeros(0, dtype=torch.int64)
+        gap, n_iter = cov.new_zeros(0, dtype=torch.float64), cov.new_zeros(0, dtype=torch.int64)
+        return Outputs(cov.clone(), cov.clone(), gap, n_iter, cov.clone())
     labels = component_labels(cov, penalty)
     if not bool(labels.any()):
         count = torch.full((batch,), size, device=cov.device)
         return _solve_connected(cov, penalty, count, tol, max_iter, init, strategy)
     precision = torch.eye(size, dtype=cov.dtype, device=cov.device).repeat(batch, 1, 1)
-    covariance = precision.clone()
+    covariance, dual = precision.clone(), precision.clone()
     gap = torch.zeros(batch, dtype=torch.float64, device=cov.device)
     n_iter = torch.zeros(batch, dtype=torch.int64, device=cov.device)
-    # Half of the batch at a time keeps the working memory within that of a connected batch.
-    half = cov.numel() // 2
-    for blocks in itertools.chain.from_iterable(blocks.split(half) for blocks in blocks_by_size(labels)):
+    # A third of the batch at a time keeps the working memory within that of a connected batch.
+    third = cov.numel() // 3
+    for blocks in itertools.chain.from_iterable(blocks.split(third) for blocks in blocks_by_size(labels)):
         first = None if init is None else blocks.gather(init, 1.0)
         parts = _solve_connected(
             blocks.gather(cov, 1.0), blocks.gather(penalty, 0.0), blocks.n_real, tol, max_iter, first, strategy
         )
-        blocks.scatter_(precision, parts[0])
-        blocks.scatter_(covariance, parts[1])
-        gap.index_add_(0, blocks.owner, parts[2])
-        n_iter.scatter_reduce_(0, blocks.owner, parts[3], "amax")
-    return precision, covariance, gap, n_iter
+        blocks.scatter_(precision, parts.precision)
+        blocks.scatter_(covariance, parts.covariance)
+        blocks.scatter_(dual, parts.dual)
+        gap.index_add_(0, blocks.owner, parts.gap)
+        n_iter.scatter_reduce_(0, blocks.owner, parts.n_iter, "amax")
+    return Outputs(precision, covariance, gap, n_iter, dual)
 
 
 def _solve_connected(
@@ -100,7 +111,7 @@ def _solve_connected(
             more = _in_double_precision(cov, penalty, bound, 2 * max_iter, strategy, solution)
             solution = polish(cov, penalty, more)
     inverse = _inverse(solution, chosen) if inverse is None else inverse
-    return solution.precision, inverse, solution.gap, solution.n_iter
+    return Outputs(solution.precision, inverse, solution.gap, solution.n_iter, solution.dual)
 
 
 def _start(cov: Tensor, penalty: Tensor, init: Tensor | None, strategy: Strategy) -> Start:
@@ -115,8 +126,8 @@ def _in_single_precision(
     """Run ADMM in float32; return the solution in the input's dtype and, if known, the inverse."""
     native = cov.dtype == torch.float32
     chosen = strategy or Strategy.fastest(cov[:0].float())
-    chosen = replace(chosen, certificate="exact" if native else "estimate", stop_stalled=True)
-    limit = bound if native else 0.95 * bound  # margin for the error of the estimate
+    chosen = replace(chosen, certificate="estimate", stop_stalled=True)
+    limit = 0.95 * bound  # margin for the error of the estimate
     size = max(1, CACHED_ENTRIES // cov[0].numel()) if chosen.reuse_theta else len(cov)
     inits = itertools.repeat(None) if init is None else init.float().split(size)
     parts = [
@@ -134,7 +145,7 @@ def _in_single_precision(
     ]
     solution = parts[0] if len(parts) == 1 else Solution(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
     if native:
-        return solution, None
+        return solution._replace(gap=_infinite_where_lost(cov, penalty, solution, bound)), None
     precision = solution.precision.double()
     # Where Z is not zero the dual is at its bound, which float32 may not represent.
     dual = solution.dual.double().sub_(cov).add_(precision, alpha=SATURATE).clamp_(-penalty, penalty).add_(cov)
@@ -143,6 +154,14 @@ def _in_single_precision(
     else:
         gap, inverse = duality_gap_and_inverse(cov, penalty, precision, dual)
     return Solution(precision, dual, gap, solution.n_iter, solution.rho.double()), inverse
+
+
+def _infinite_where_lost(cov: Tensor, penalty: Tensor, solution: Solution, bound: Tensor) -> Tensor:
+    """Return the estimated gaps, replaced where they miss the bound by gaps that show a lost definiteness."""
+    gap = solution.gap.clone()
+    for part in chunks((~(gap <= bound)).nonzero()[:, 0]):
+        gap[part] = duality_gap(cov[part], penalty[part], solution.precision[part], solution.dual[part])
+    return gap
 
 
 def _in_double_precision(
@@ -183,7 +202,7 @@ def _unpenalized(cov: Tensor) -> Outputs:
     identity = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
     precision, _ = inverse_if_positive(cov, identity)
     gap = duality_gap(cov, torch.zeros_like(cov), precision, cov)
-    return precision, cov.clone(), gap, torch.zeros_like(gap, dtype=torch.int64)
+    return Outputs(precision, cov.clone(), gap, torch.zeros_like(gap, dtype=torch.int64), cov.clone())
 
 
 def _inverse(solution: Solution, strategy: Strategy) -> Tensor:
