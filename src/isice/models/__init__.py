@@ -3,7 +3,7 @@
 from .backbone import PAPER_BACKBONES, Backbone, create_backbone
 from .classifier import Classifier, create_classifier
 from .create import attach, create_model
-from .initialize import initialize
+from .initialization import initialize
 from .network import Network
 from .reduce import Reduce
 from .small_cnn import SmallCNN
