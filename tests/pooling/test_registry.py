@@ -111,7 +111,7 @@ def test_a_user_s_own_layer():
         assert layer(torch.ones(1, 4, 2, 2)).tolist() == [[2.0] * 4]
         _, loss = layer(torch.ones(1, 4, 2, 2), return_loss=True)
         assert loss == 0
-        with pytest.raises(ValueError, match="expected one layer per file"):
+        with pytest.raises(ValueError, match="expected a new name, got 'my_pooling'"):
             register_pooling(type("Other", (Pooling,), {"__module__": "somewhere.my_pooling"}))
     finally:
         _registry._POOLINGS.pop("my_pooling", None)

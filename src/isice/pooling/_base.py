@@ -21,7 +21,7 @@ class Pooling(nn.Module):
     float64 for float64 input.
 
     Attributes:
-        name: Registry name: the name of the file that defines the layer.
+        name: Registry name, given to :func:`register_pooling` or that of the file.
         reference: The publication.
         fidelity: ``"verified"`` if the definition was read in the authors' or another public
             implementation, ``"reconstructed"`` if parts of it are assumed, ``"original"`` if the

@@ -1,33 +1,103 @@
-"""Registry of pooling layers: each file of this folder defines one, named after the file."""
+"""Registry of pooling layers: those of this folder, of your own code and of installed packages."""
 
+import functools
 import importlib
+import importlib.metadata
 import pkgutil
-from typing import TypeVar
+import sys
+import warnings
+from collections.abc import Callable
+from typing import TypeVar, overload
 
 from .._checks import suggestion
 from .._specs import parse_spec, split_sum
 from ._base import Pooling
 from ._concatenation import Concatenation
 
+ENTRY_POINTS = "isice.poolings"
+"""Entry point group in which installed packages name their pooling layers."""
+
 _POOLINGS: dict[str, type[Pooling]] = {}
 PoolingClass = TypeVar("PoolingClass", bound=type[Pooling])
 
 
-def register_pooling(cls: PoolingClass) -> PoolingClass:
-    """Register a pooling layer under the name of the file that defines it (class decorator)."""
-    cls.name = cls.__module__.rsplit(".", 1)[-1]
-    known = _POOLINGS.get(cls.name)
-    if known is not None and known.__qualname__ != cls.__qualname__:
-        raise ValueError(f"register_pooling: expected one layer per file, got {known.__name__} and {cls.__name__}.")
-    _POOLINGS[cls.name] = cls
+@overload
+def register_pooling(name: str) -> Callable[[PoolingClass], PoolingClass]: ...
+@overload
+def register_pooling(name: PoolingClass) -> PoolingClass: ...
+def register_pooling(name: str | PoolingClass) -> PoolingClass | Callable[[PoolingClass], PoolingClass]:
+    """Register a pooling layer (class decorator): ``@register_pooling("my_pooling")``.
+
+    Args:
+        name: The name in specs. Without a name, ``@register_pooling`` takes that of the file.
+
+    Raises:
+        ValueError: Another class has the name. The same class may be defined again, as a notebook
+            does when a cell is run twice.
+    """
+    if isinstance(name, str):
+        return functools.partial(_register, name)
+    module = name.__module__.rsplit(".", 1)[-1]
+    if module == "__main__":
+        raise ValueError(
+            f"register_pooling: expected a name for {name.__name__}, which is defined in a script or notebook; "
+            'write @register_pooling("name").'
+        )
+    return _register(module, name)
+
+
+def _register(name: str, cls: PoolingClass) -> PoolingClass:
+    if not name.isidentifier():
+        raise ValueError(f"register_pooling: expected an identifier, got {name!r}; it is written in specs.")
+    if not (isinstance(cls, type) and issubclass(cls, Pooling)):
+        raise TypeError(
+            f"register_pooling: expected a subclass of isice.Pooling, got {cls!r}; derive {name!r} from it."
+        )
+    if name in _built_in() and cls.__module__ != f"{__package__}.{name}":
+        importlib.import_module(f"{__package__}.{name}")  # it is registered before the names are compared
+    known = _POOLINGS.get(name)
+    if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise ValueError(
+            f"register_pooling: expected a new name, got {name!r} for {_place(cls)}, which {_place(known)} has; "
+            "choose another."
+        )
+    cls.name = name
+    _POOLINGS[name] = cls
     return cls
 
 
-def _discover() -> None:
+def _place(cls: type[Pooling]) -> str:
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return f"{cls.__module__}.{cls.__qualname__}" + (f" ({file})" if file else "")
+
+
+@functools.cache
+def _built_in() -> frozenset[str]:
     package = importlib.import_module(__package__)
-    for module in pkgutil.iter_modules(package.__path__):
-        if not module.name.startswith("_"):
-            importlib.import_module(f"{__package__}.{module.name}")
+    return frozenset(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_"))
+
+
+def _discover() -> None:
+    for name in sorted(_built_in()):
+        importlib.import_module(f"{__package__}.{name}")
+    _load_installed()
+
+
+@functools.cache
+def _load_installed() -> None:
+    """Import the entry points of installed packages: classes, or modules that register them."""
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            loaded = entry.load()
+            if isinstance(loaded, type) and loaded not in _POOLINGS.values():
+                _register(entry.name, loaded)
+        except Exception as error:  # one broken package must not disable the others
+            package = entry.dist.name if entry.dist is not None else entry.value
+            warnings.warn(
+                f"isice: expected the pooling {entry.name!r} of the package {package!r}, but it could not be loaded "
+                f"({type(error).__name__}: {error}); repair or remove that package.",
+                stacklevel=2,
+            )
 
 
 def list_poolings() -> list[str]:

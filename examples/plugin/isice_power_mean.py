@@ -1,0 +1,20 @@
+"""Generalised mean of each channel, a pooling for isice."""
+
+from torch import Tensor
+
+import isice
+
+
+@isice.register_pooling("power_mean")
+class PowerMean(isice.Pooling):
+    """Generalised mean (mean of x^p)^(1/p) of each channel: p = 1 averages, a large p takes the maximum."""
+
+    reference = "Radenović et al., Fine-tuning CNN image retrieval with no human annotation, 2018"
+
+    def __init__(self, in_channels: int, *, power: float = 3.0, eps: float = 1e-6) -> None:
+        super().__init__(in_channels)
+        self.power, self.eps = power, eps
+        self.out_features = in_channels
+
+    def pool(self, x: Tensor) -> Tensor:
+        return x.clamp(min=self.eps).pow(self.power).mean(dim=(-2, -1)).pow(1.0 / self.power)
