@@ -10,7 +10,7 @@ PYTEST_WORKERS ?= 2
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   train and compare poolings on an embedded dataset; table and report in $(OUT)"
+	@echo "make demo   show what each pooling sees, on embedded data; table and report in $(OUT)"
 	@echo "make test   run the tests"
 	@echo "make check  format, lint, types, layout"
 	@echo "make bench  measure the operations and poolings on this machine"

@@ -122,13 +122,13 @@ def test_doctor_reports_missing_extras_without_failing(monkeypatch):
 
 
 def test_dry_run_trains_nothing(tmp_path):
-    text = invoke("run", "demo", "--out", str(tmp_path / "runs"), "--dry-run", "--seeds", "0,1")
+    text = invoke("run", "digits", "--out", str(tmp_path / "runs"), "--dry-run", "--seeds", "0,1")
     assert "8 to run, 0 finished" in text
     assert not (tmp_path / "runs").exists()
 
 
 def test_run_report_and_skip(tmp_path):
-    arguments = ["run", "demo", "--out", str(tmp_path), *QUICK, "--set", "model.pooling=gap"]
+    arguments = ["run", "digits", "--out", str(tmp_path), *QUICK, "--set", "model.pooling=gap"]
     text = invoke(*arguments)
     assert "parameters" in text
     assert (tmp_path / "report.html").is_file()
@@ -273,10 +273,10 @@ def test_every_command_of_the_guide_runs(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "demoo"], "Did you mean 'demo'?"),
-        (["run", "demo", "--set", "optim.lrr=1"], "Did you mean 'optim.lr'?"),
-        (["run", "demo", "--set", "optim.lr=x"], "'optim.lr' to be of type float"),
-        (["run", "demo", "--seeds", "a"], "expected --seeds like 0,1,2, got 'a'"),
+        (["run", "digitss"], "Did you mean 'digits'?"),
+        (["run", "digits", "--set", "optim.lrr=1"], "Did you mean 'optim.lr'?"),
+        (["run", "digits", "--set", "optim.lr=x"], "'optim.lr' to be of type float"),
+        (["run", "digits", "--seeds", "a"], "expected --seeds like 0,1,2, got 'a'"),
         (["report", "nowhere"], "got 'nowhere', which is none"),
         (["train", "--data", "digit"], "Did you mean 'digits'?"),
         (["train", "--recipe", "smal"], "Did you mean 'small'?"),
@@ -348,7 +348,7 @@ def test_ctrl_c_is_130(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli.reports, "show_report", interrupt)
-    assert main(monkeypatch, capsys, "report", "demo")[0] == 130
+    assert main(monkeypatch, capsys, "report", "digits")[0] == 130
 
 
 @pytest.mark.parametrize("arguments", [["predict", "run"], ["push", "run"], ["eval"], ["export"]])

@@ -28,19 +28,19 @@ def invoke(*arguments):
 
 @pytest.fixture(scope="module")
 def finished_demo(tmp_path_factory):
-    """A folder with ``runs/demo`` and what the command printed."""
+    """A folder with ``runs/digits`` and what the command printed."""
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(console, "_width", 300)
         patch.chdir(folder)
-        return folder, invoke("run", "demo", *SMALL)
+        return folder, invoke("run", "digits", *SMALL)
 
 
 @pytest.fixture
 def one_run(finished_demo, tmp_path):
     """A copy of the demo's first run, without figures."""
-    (source,) = finished_demo[0].glob("runs/demo/gap-*")
-    run = shutil.copytree(source, tmp_path / "runs/demo" / source.name)
+    (source,) = finished_demo[0].glob("runs/digits/gap-*")
+    run = shutil.copytree(source, tmp_path / "runs/digits" / source.name)
     shutil.copy(source.parent / "experiment.json", run.parent)
     return run
 
@@ -83,28 +83,30 @@ def test_data_root_is_searched_by_dataset_name(tmp_path):
 def test_the_demo_grid_end_to_end(finished_demo):
     folder, text = finished_demo
     for head in ("gap", "isqrt_cov", "precision", "isice"):
-        assert re.search(rf"{head}\s+\d+\.\d\s+\d+\.\d\s+1\s", text)
-    records = [json.loads(path.read_text()) for path in folder.glob("runs/demo/*/record.json")]
+        assert re.search(rf"{head}\s+\d+\.\d\s+\d+\.\d – \d+\.\d\s+(best|lower|n\.s\.).*\s1\s", text)
+    records = [json.loads(path.read_text()) for path in folder.glob("runs/digits/*/record.json")]
     assert [record["status"] for record in records] == ["finished"] * 4
-    pictures = {path.stem for path in folder.glob("runs/demo/figures/*.png")}
+    pictures = {path.stem for path in folder.glob("runs/digits/figures/*.png")}
     assert pictures == {n + t for n in ("accuracy", "curves", "confusion", "descriptors") for t in ("", "-dark")}
-    page = (folder / "runs" / "demo" / "report.html").read_text(encoding="utf-8")
+    page = (folder / "runs" / "digits" / "report.html").read_text(encoding="utf-8")
     assert page.count("<img") == 6
-    assert "Heat maps of test image 225." in page
-    assert len(list(folder.glob("runs/demo/heat_maps/*-maps.png"))) == 2
+    assert "Heat maps of test image 225, true class" in page
+    assert len(list(folder.glob("runs/digits/heat_maps/*-maps.png"))) == 2
     assert "Settings changed from the file: optim.epochs=1, model.reduce=4." in page
 
 
 def test_a_grid_in_two_shards_then_its_report(tmp_path):
     for shard in ("0/2", "1/2"):
-        arguments = ["run", "demo", "--limit", "pooling=gap,precision", *SMALL]  # a part of a sweep draws nothing
-        assert "1 run, 0 skipped; after the last shard: isice report runs/demo" in invoke(*arguments, "--shard", shard)
-    assert not (tmp_path / "runs/demo/report.md").exists()
-    text = invoke("report", "runs/demo")
+        arguments = ["run", "digits", "--limit", "pooling=gap,precision", *SMALL]  # a part of a sweep draws nothing
+        assert "1 run, 0 skipped; after the last shard: isice report runs/digits" in invoke(
+            *arguments, "--shard", shard
+        )
+    assert not (tmp_path / "runs/digits/report.md").exists()
+    text = invoke("report", "runs/digits")
     assert re.search(r"gap\s+\d+\.\d", text)
     assert re.search(r"isqrt_cov\s+—", text)
-    plan = invoke("run", "demo", *SMALL, "--dry-run")
-    assert plan.count("skip: finished in runs/demo/") == 2
+    plan = invoke("run", "digits", *SMALL, "--dry-run")
+    assert plan.count("skip: finished in runs/digits/") == 2
     assert re.search(r"isice\s+[0-9a-f]{12}\s+\d+ s\s+run", plan)  # estimated from the runs with other heads
     assert re.search(r"2 to run, 2 finished; about \d+ s on one device", plan)
 
@@ -129,11 +131,11 @@ def test_report_of_one_run_draws_its_heat_maps(one_run):
 def test_report_of_a_folder_of_several_experiments(one_run, tmp_path):
     invoke("run", "table6", "--limit", "dataset=cars")
     result = CliRunner().invoke(cli.app, ["report", "runs"])
-    assert "'runs', which holds runs/demo, runs/table6; name one of them" in str(result.exception)
+    assert "'runs', which holds runs/digits, runs/table6; name one of them" in str(result.exception)
     shutil.copytree(one_run, tmp_path / "runs" / "loose")
     text = invoke("report", "runs")
     assert re.search(r"gap\s+\d+\.\d .* 1 ", text)
-    assert "Experiments in this folder have their own reports: runs/demo, runs/table6." in text
+    assert "Experiments in this folder have their own reports: runs/digits, runs/table6." in text
     (cars,) = tmp_path.glob("runs/table6/cars-*")
     shutil.copytree(cars, tmp_path / "runs" / "facts")
     result = CliRunner().invoke(cli.app, ["report", "runs"])
@@ -144,7 +146,7 @@ def test_report_of_a_folder_of_several_experiments(one_run, tmp_path):
 def test_experiments_share_finished_runs(tmp_path):
     (tmp_path / "mine.toml").write_text('[experiment]\nrecipe = "small"\n[axes.head]\nA = { model.pooling = "gap" }\n')
     text = invoke("run", "mine.toml", *SMALL, "--set", "data.name=digits")
-    assert re.search(r"A: skipped, finished in runs/demo/gap-\S+", text)
+    assert re.search(r"A: skipped, finished in runs/digits/gap-\S+", text)
     assert re.search(r"A\s+\d+\.\d", text)
     apart = invoke("run", "mine.toml", *SMALL, "--set", "data.name=digits", "--dry-run", "--out", "elsewhere")
     assert "1 to run" in apart
@@ -189,9 +191,9 @@ def test_bench(tmp_path):
     ("arguments", "message"),
     [
         (["run", "table3", "--limit", "dataset=cubb"], "Did you mean 'cub200'?"),
-        (["run", "demo", "--shard", "3"], "expected --shard i/n"),
-        (["run", "demo", "--only-cell", "9"], "expected --only-cell from 0 to 3, got 9"),
-        (["run", "demo", "--devices", ","], "expected --devices like 0,1 or cpu"),
+        (["run", "digits", "--shard", "3"], "expected --shard i/n"),
+        (["run", "digits", "--only-cell", "9"], "expected --only-cell from 0 to 3, got 9"),
+        (["run", "digits", "--devices", ","], "expected --devices like 0,1 or cpu"),
         (["report", ".", "--limit", "a=b"], "expected --limit, --set and --out with an experiment"),
         (["run", "table5", "--limit", "head=gap"], "Did you mean method=gap?"),
         (["run", "table5", "--limit", "metod=gap,isic"], "Did you mean method=gap,isic?"),

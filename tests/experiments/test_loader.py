@@ -31,8 +31,8 @@ def test_every_shipped_experiment_expands(name):
     assert len({cell.name for cell in cells}) == len({config_hash(cell.config) for cell in cells}) == len(cells)
 
 
-def test_the_demo_is_an_ordinary_experiment():
-    cells = load_experiment("demo").cells()
+def test_the_digits_are_an_ordinary_experiment():
+    cells = load_experiment("digits").cells()
     assert [cell.config.model.pooling for cell in cells] == ["gap", "isqrt_cov", "precision", "isice"]
     assert all(cell.config.data.val_fraction > 0 for cell in cells)
 
@@ -84,8 +84,8 @@ def test_mistakes_in_a_file_are_found_when_it_is_loaded(tmp_path, text, message)
 
 
 def test_unknown_experiment_suggests():
-    with pytest.raises(FileNotFoundError, match="Did you mean 'demo'"):
-        load_experiment("demoo")
+    with pytest.raises(FileNotFoundError, match="Did you mean 'digits'"):
+        load_experiment("digitss")
 
 
 def test_recipe_from_a_file(tmp_path):

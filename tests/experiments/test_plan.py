@@ -27,7 +27,7 @@ def test_limits_by_name_label_and_beginning(table3):
 
 
 def test_limits_of_a_plain_grid():
-    assert [cell.label for cell in select_cells(load_experiment("demo"), ["pooling=gap,isice"])] == ["gap", "isice"]
+    assert [cell.label for cell in select_cells(load_experiment("digits"), ["pooling=gap,isice"])] == ["gap", "isice"]
 
 
 @pytest.mark.parametrize(

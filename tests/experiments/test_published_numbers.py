@@ -103,7 +103,7 @@ def test_mistakes_in_the_new_tables(tmp_path, text, message):
         load_experiment(path)
 
 
-@pytest.mark.parametrize("name", ["table1", "table5", "figure3", "demo"])
+@pytest.mark.parametrize("name", ["table1", "table5", "figure3", "digits"])
 def test_a_manifest_is_read_back_as_it_was(tmp_path, name):
     experiment = load_experiment(name)
     if experiment.kind == "train":

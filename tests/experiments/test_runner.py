@@ -31,7 +31,7 @@ class Trainer:
 
 @pytest.fixture
 def demo():
-    return load_experiment("demo")
+    return load_experiment("digits")
 
 
 def test_finished_cells_are_skipped(demo, tmp_path):

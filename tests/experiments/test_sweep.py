@@ -36,7 +36,7 @@ def job(config, folder, label):
 
 def test_a_sweep_on_two_devices(tmp_path):
     told = []
-    outcome = run_experiment(load_experiment("demo"), tmp_path, job, devices=["cpu:0", "cpu:1"], tell=told.append)
+    outcome = run_experiment(load_experiment("digits"), tmp_path, job, devices=["cpu:0", "cpu:1"], tell=told.append)
     assert len(outcome.done) == 2
     errors = sorted(outcome.failed.values())
     assert errors[0] == "ValueError: it broke"
@@ -82,7 +82,7 @@ def interruptible():
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(sweep, "GRACE_SECONDS", 0)
-    cells = load_experiment("demo").cells()
+    cells = load_experiment("digits").cells()
     results = sweep.run_on_devices(cells, tmp_path, sleep, ["cpu"], tell=lambda line: None)
 
     def interrupt():

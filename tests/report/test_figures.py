@@ -69,7 +69,7 @@ def test_printed_lines_are_drawn_beside_ours(tmp_path):
 
 
 def test_nothing_to_draw(tmp_path):
-    for name in ("figure3", "table5", "demo"):
+    for name in ("figure3", "table5", "digits"):
         results = load_results(tmp_path, describe(load_experiment(name)))
         assert grid_figure(results) is None
         assert confusion_figure(results) is None

@@ -56,7 +56,7 @@ def test_table_failure_and_environment(page):
     for part in (
         "60.0 ± 14.1",
         "12,345",
-        "<td>isice</td>",
+        '<td data-label="head">isice</td>',
         "prefers-color-scheme",
         "viewport",
         "2.15.0",

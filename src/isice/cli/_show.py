@@ -38,7 +38,9 @@ def show_report(
         for note in comparison.notes:
             tell(note)
     if report.table is not None:
-        console.print(report.table.to_rich())
+        console.print(report.table.fit(console.width).to_rich())
+    if report.table_note:
+        tell(report.table_note)
     for remark in report.remarks:
         tell(remark)
     for label, message in report.failures:

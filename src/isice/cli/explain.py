@@ -32,7 +32,7 @@ def explain(
 
     Examples:
 
-    - `isice explain runs/demo test:0 test:7`: the networks of an experiment side by side
+    - `isice explain runs/digits test:0 test:7`: the networks of an experiment side by side
 
     - `isice explain runs/mine bird.jpg --class sparrow --out runs/mine/explain`: also shown in the run's report
     """

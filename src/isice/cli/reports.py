@@ -32,7 +32,7 @@ def report(
 
     Examples:
 
-    - `isice report runs/demo --images 3`
+    - `isice report runs/digits --images 3`
 
     - `isice report table3 --limit dataset=cub`
 

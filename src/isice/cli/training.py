@@ -46,6 +46,7 @@ def train(
     """
     from .._specs import spec_name
     from ..config import config_hash, override
+    from ..inference import evaluate_run
     from ..train import train_run
     from ..train.launch import is_main_process
     from ..train.resume import find_start
@@ -56,10 +57,13 @@ def train(
     name = f"{spec_name(config.model.pooling)}-{config_hash(config)}"
     folder = out or Path("runs") / "train" / name
     mode = {None: "auto", True: "must", False: "never"}[resume]
-    if is_main_process() and find_start(folder, config, mode).finished is not None:
+    finished = is_main_process() and find_start(folder, config, mode).finished is not None
+    if finished:
         tell(f"{folder} is already finished; --no-resume trains it again")
     train_run(config, folder, resume=mode)
     if is_main_process():
+        if not finished:
+            evaluate_run(folder, settings=[f"device={config.device}"])
         show_report(folder)
         if is_unseen_run(folder):
             tell(f"isice report {folder} adds heat maps of test images")

@@ -34,7 +34,7 @@ from .published_numbers import METRIC, Aggregate, Metric, PublishedTable, read_a
 _HERE = Path(str(files(__package__)))
 _ABOUT = ("title", "description", "recipe", "seeds", "kind", "expand", "after", "images")
 _EXCEPTION = ("at", "config", "why")
-_PLOT = ("x", "lines", "panels", "metric", "log")
+_PLOT = ("x", "lines", "panels", "metric", "log", "caption")
 # Words in the names of runs, which are fixed, for settings that were renamed.
 _RUN_WORDS = {"data.partition": "split"}
 
@@ -176,10 +176,10 @@ def list_experiments() -> list[str]:
 
 
 def load_experiment(name_or_path: str | Path) -> Experiment:
-    """Load an experiment by its name in the package (``"demo"``, ``"table3"``) or from a TOML file.
+    """Load an experiment by its name in the package (``"digits"``, ``"table3"``) or from a TOML file.
 
     Example:
-        >>> [cell.label for cell in load_experiment("demo").cells()]
+        >>> [cell.label for cell in load_experiment("digits").cells()]
         ['gap', 'isqrt_cov', 'precision', 'isice']
     """
     path = _find(name_or_path, ("", "paper"), list_experiments(), "experiment")

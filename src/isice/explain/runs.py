@@ -71,7 +71,8 @@ def explain_runs(
             label: explain_image(trained, picture, target=target, method=method, n_pairs=n_pairs)
             for label, trained in runs.items()
         }
-        explained.append(ExplainedImage(str(source), _title(source), _displayed(runs, picture), seen))
+        title = _title(next(iter(runs.values())).config.data, source)
+        explained.append(ExplainedImage(str(source), title, _displayed(runs, picture), seen))
     return explained
 
 
@@ -142,10 +143,14 @@ def _picture(config: DataConfig, source: str | Path) -> Tensor:
     return split.source[int(split.indices[int(number)])]
 
 
-def _title(source: str | Path) -> str:
-    """Return the title of an image on the page."""
+def _title(config: DataConfig, source: str | Path) -> str:
+    """Return the title of an image on the page; a test image with its true class."""
     number = str(source).removeprefix(_TEST)
-    return Path(source).name if number == str(source) else f"test image {number}"
+    if number == str(source):
+        return Path(source).name
+    splits = load_splits(config)
+    true = splits.info.classes[int(splits.test.targets[int(number)])]
+    return f"test image {number}, true class {true}"
 
 
 def _network_input(trained: Trained, picture: Tensor) -> tuple[Tensor, Tensor]:

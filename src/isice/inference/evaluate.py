@@ -34,11 +34,15 @@ class Evaluation:
         scores: The scores.
         classes: Class names, in the order of ``scores.per_class``.
         facts: Split, checkpoint, data, precision, versions and hardware of the evaluation.
+        targets: The true class of every image, in the order of the split.
+        predicted: The predicted class of every image.
     """
 
     scores: Scores
     classes: tuple[str, ...]
     facts: dict[str, Any]
+    targets: tuple[int, ...] = ()
+    predicted: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; the confusion matrix is a list of nonzero [true, predicted, count]."""
@@ -54,6 +58,8 @@ class Evaluation:
             "classes": list(self.classes),
             "per_class": list(scores.per_class),
             "confusion": [[true, predicted, int(scores.confusion[true, predicted])] for true, predicted in cells],
+            "targets": list(self.targets),
+            "predicted": list(self.predicted),
         }
 
 
@@ -89,11 +95,11 @@ def evaluate_run(
         _check_classes(trained, splits)
         images = _select_split(splits, split, config)
         start = time.perf_counter()
-        scores = _score(trained, images, config, device, flip, track)
+        scores, *classes = _score(trained, images, config, device, flip, track)
         seconds = time.perf_counter() - start
     key = {"split": split, "which": which, "epoch": trained.epoch, "flip": flip, "settings": settings}
     facts = {**key, **_provenance(trained, config, device, seconds), "skipped_images": len(splits.skipped)}
-    evaluation = Evaluation(scores, trained.classes, facts)
+    evaluation = Evaluation(scores, trained.classes, facts, *classes)
     _write(Path(folder) / EVALUATION_FILE, evaluation.to_dict(), tuple(key))
     return evaluation
 
@@ -132,13 +138,20 @@ def _select_split(splits: Splits, split: str, config: RunConfig) -> Split:
     return chosen
 
 
-def _score(trained: Trained, split: Split, config: RunConfig, device: torch.device, flip: bool, track: Track) -> Scores:
+def _score(
+    trained: Trained, split: Split, config: RunConfig, device: torch.device, flip: bool, track: Track
+) -> tuple[Scores, tuple[int, ...], tuple[int, ...]]:
+    """Return the scores, and the true and predicted class of every image."""
     model, keeper = trained.model.to(device), ScoreKeeper(len(trained.classes))
+    targets, predicted = list[int](), list[int]()
     layout = torch.channels_last if config.channels_last else torch.preserve_format
     for images, target in track(eval_loader(config, split, device)):
         images = images.to(device, non_blocking=True, memory_format=layout)
-        keeper.update(probabilities(model, images, flip=flip, precision=config.precision), target)
-    return keeper.scores()
+        found = probabilities(model, images, flip=flip, precision=config.precision)
+        keeper.update(found, target)
+        targets += target.tolist()
+        predicted += found.argmax(dim=1).tolist()
+    return keeper.scores(), tuple(targets), tuple(predicted)
 
 
 def _provenance(trained: Trained, config: RunConfig, device: torch.device, seconds: float) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from .backbone import PAPER_BACKBONES, Backbone, create_backbone
 from .classifier import Classifier, create_classifier
 from .create import attach, create_model
+from .identity import Identity
 from .initialization import initialize
 from .network import Network
 from .reduce import Reduce
@@ -13,6 +14,7 @@ __all__ = [
     "PAPER_BACKBONES",
     "Backbone",
     "Classifier",
+    "Identity",
     "LoadReport",
     "Network",
     "Reduce",

@@ -205,9 +205,10 @@ def _timm_name(name: str) -> str:
     if ":" in timm_name:  # timm resolves names with a source ("hf-hub:…", "local-dir:…")
         return timm_name
     if not timm.is_model(timm_name):
-        hint = suggestion(name, [*PAPER_BACKBONES, "small_cnn", *timm.list_models()])
+        hint = suggestion(name, [*PAPER_BACKBONES, "small_cnn", "identity", *timm.list_models()])
         raise ValueError(
-            f"create_model: expected 'small_cnn', one of {', '.join(PAPER_BACKBONES)} or a timm name, got {name!r}."
+            f"create_model: expected 'small_cnn', 'identity', one of {', '.join(PAPER_BACKBONES)} or a timm name, "
+            f"got {name!r}."
             f"{hint or ' timm.list_models() lists them.'}"
         )
     tagged = timm.list_pretrained(timm_name.split(".")[0] + ".*") if "." in timm_name else []

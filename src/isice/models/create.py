@@ -9,6 +9,7 @@ from ..pooling import Pooling
 from .backbone import Backbone, ImageSize, create_backbone
 from .feature_maps import is_torchvision
 from .hub import find_shared
+from .identity import Identity
 from .network import DEFAULT_POOLING, Network, check_options
 from .small_cnn import SmallCNN
 from .weights import check_file, load_weights
@@ -30,10 +31,10 @@ def create_model(
 
     Args:
         name: One of :data:`PAPER_BACKBONES`, any timm name with or without a tag
-            (``"resnet50.a1_in1k"``), or ``"small_cnn"`` for tiny images. ``"hf-hub:owner/name"``,
-            ``"local-dir:folder"`` and paths that begin with ``.``, ``/`` or ``~`` load a network
-            shared by ``isice push``, with its weights and in eval mode. If the config found there
-            is in the format of timm, they name a backbone.
+            (``"resnet50.a1_in1k"``), ``"small_cnn"`` for tiny images, or ``"identity"`` to pool the
+            images themselves. ``"hf-hub:owner/name"``, ``"local-dir:folder"`` and paths that begin
+            with ``.``, ``/`` or ``~`` load a network shared by ``isice push``, with its weights and
+            in eval mode. If the config found there is in the format of timm, they name a backbone.
         pooling: A spec string such as ``"isice(n_iter=5)"``, or a pooling for the reduced channels.
         num_classes: Number of classes; 0 returns the pooled vectors. Required unless the network is
             shared.
@@ -79,11 +80,11 @@ def build_network(
     **backbone_kwargs: Any,
 ) -> Network:
     """Build a network from the arguments in :attr:`Network.config`."""
-    backbone: Backbone | SmallCNN
-    if name == SmallCNN.name:
+    backbone: Backbone | SmallCNN | Identity
+    if name in (SmallCNN.name, Identity.name):
         if pretrained:
-            raise ValueError("create_model: expected pretrained=False for 'small_cnn', got True; it has no weights.")
-        backbone = SmallCNN(in_chans, **backbone_kwargs)
+            raise ValueError(f"create_model: expected pretrained=False for {name!r}, got True; it has no weights.")
+        backbone = (SmallCNN if name == SmallCNN.name else Identity)(in_chans, **backbone_kwargs)
     else:
         backbone = create_backbone(name, pretrained=pretrained, in_chans=in_chans, img_size=img_size, **backbone_kwargs)
     return Network(backbone, pooling=pooling, num_classes=num_classes, reduce=reduce)

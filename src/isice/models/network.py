@@ -10,6 +10,7 @@ from ..pooling import Pooling, create_pooling, pooling_class
 from .backbone import Backbone
 from .classifier import create_classifier
 from .hub import HubModel
+from .identity import Identity
 from .reduce import Reduce
 from .small_cnn import SmallCNN
 from .timm_interface import TimmInterface
@@ -38,7 +39,7 @@ class Network(TimmInterface, HubModel):
 
     def __init__(
         self,
-        backbone: Backbone | SmallCNN,
+        backbone: Backbone | SmallCNN | Identity,
         *,
         pooling: str | Pooling = DEFAULT_POOLING,
         num_classes: int,

@@ -8,6 +8,7 @@ from timm.models._manipulate import group_with_matcher
 from torch import nn
 
 from .backbone import Backbone
+from .identity import Identity
 from .small_cnn import SmallCNN
 
 _TIMM_INPUT = ("input_size", "mean", "std", "interpolation", "crop_pct", "crop_mode", "fixed_input_size")
@@ -16,7 +17,7 @@ _TIMM_INPUT = ("input_size", "mean", "std", "interpolation", "crop_pct", "crop_m
 class TimmInterface(nn.Module):
     """Methods of timm's models that a :class:`Network` derives from its backbone."""
 
-    backbone: Backbone | SmallCNN
+    backbone: Backbone | SmallCNN | Identity
     num_classes: int
     about: dict[str, Any]
 
@@ -75,12 +76,13 @@ class TimmInterface(nn.Module):
         return lambda name: (numbers.get(name, head),)
 
 
-def backbone_input(backbone: Backbone | SmallCNN) -> dict[str, Any]:
+def backbone_input(backbone: Backbone | SmallCNN | Identity) -> dict[str, Any]:
     """Return the image size and normalisation that a backbone was trained with, by timm's names.
 
-    Networks without a config have ImageNet's mean and standard deviation, :class:`SmallCNN` none.
+    Networks without a config have ImageNet's mean and standard deviation, :class:`SmallCNN` and
+    :class:`Identity` none.
     """
-    if isinstance(backbone, SmallCNN):
+    if isinstance(backbone, SmallCNN | Identity):
         channels = backbone.in_chans
         return {"mean": (0.0,) * channels, "std": (1.0,) * channels}
     cfg = getattr(backbone.model, "pretrained_cfg", None) or {}

@@ -9,19 +9,27 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from ..records import evaluation_on_test
+from .panel_plots import has_panels
 from .results import Results
+from .text_wrap import wrap_text
 
 MAX_MATRICES = 6
+_NAME_POINTS = 90  # room for a class name beside the matrix
 
 
 def confusion_figure(results: Results) -> Figure | None:
-    """Draw a matrix per configuration, in percent of the true class; None without evaluations."""
+    """Draw a matrix per configuration, in percent of the true class.
+
+    None without evaluations, with several tasks, or if the configurations have different classes.
+    """
+    if has_panels(results):
+        return None
     found = [
         (group.label, evaluation)
         for group in results.groups
         if (evaluation := next(filter(None, map(evaluation_on_test, group.finished)), None)) is not None
     ][:MAX_MATRICES]
-    if not found:
+    if not found or any(evaluation["classes"] != found[0][1]["classes"] for _, evaluation in found):
         return None
     columns = 2 if len(found) in (2, 4) else min(len(found), 3)
     lines = -(-len(found) // columns)
@@ -47,8 +55,9 @@ def _draw(axes: Axes, percent: np.ndarray, classes: list[str]) -> None:
     if len(classes) > 20:
         axes.set(xticks=[], yticks=[])
         return
-    axes.set_xticks(range(len(classes)), classes, rotation=90 if max(map(len, classes)) > 2 else 0, fontsize=8)
-    axes.set_yticks(range(len(classes)), classes, fontsize=8)
+    short = [wrap_text(name, _NAME_POINTS, size=8, lines=1)[0] for name in classes]
+    axes.set_xticks(range(len(classes)), short, rotation=90 if max(map(len, classes)) > 2 else 0, fontsize=8)
+    axes.set_yticks(range(len(classes)), short, fontsize=8)
     if len(classes) <= 12:
         for i, j in zip(*np.nonzero(percent >= 0.5), strict=True):
             colour = "white" if percent[i, j] > 55 else mpl.rcParams["text.color"]

@@ -8,33 +8,49 @@ from matplotlib.figure import Figure
 
 from ..records import ARRAYS_FILE
 from .results import Group, Results
+from .text_wrap import wrap_text
+
+# Width of a tile in inches, and the font size of the class names above it.
+_TILE, _NAME_SIZE = 1.05, 8.0
 
 
 def descriptors_figure(results: Results, max_classes: int = 10, max_rows: int = 6) -> Figure | None:
-    """Draw the mean image and mean descriptors of each class; None without descriptors."""
-    found = [(group.label, arrays) for group in results.groups if (arrays := _arrays(group)) is not None]
-    rows = [(label, arrays) for label, arrays in found if "matrices" in arrays or "vectors" in arrays][:max_rows]
+    """Draw an example image and the mean descriptors of each class; None without descriptors.
+
+    Only configurations with the data of the first one are drawn.
+    """
+    found = [(group, arrays) for group in results.groups if (arrays := _arrays(group)) is not None]
+    found = [(group, arrays) for group, arrays in found if "matrices" in arrays or "vectors" in arrays]
+    rows = [(_label(group), arrays) for group, arrays in found if _data(group) == _data(found[0][0])][:max_rows]
     if not rows:
         return None
-    names, pictures = rows[0][1]["classes"][:max_classes], rows[0][1]["images"][:max_classes]
+    first = rows[0][1]
+    # Runs of version 0.1.0 stored the mean image of each class instead of an example.
+    pictures = first["examples" if "examples" in first else "images"][:max_classes]
+    names = [
+        wrap_text(str(name), 0.9 * 72 * _TILE, size=_NAME_SIZE, lines=3) for name in first["classes"][:max_classes]
+    ]
     heights = [1.0] + [1.0 if "matrices" in arrays else 0.3 for _, arrays in rows]
-    figure = Figure(figsize=(0.95 * len(names) + 1.0, sum(heights) + 0.4), dpi=160)
+    lines = max(map(len, names))
+    figure = Figure(figsize=(_TILE * len(names) + 1.6, sum(heights) + 0.3 + 0.15 * lines), dpi=160)
     grid = figure.subplots(len(rows) + 1, 1, height_ratios=heights)
     low, high = pictures.min(), pictures.max()
-    _strip(grid[0], pictures.mean(axis=-1), "gray", (low, high), [str(name) for name in names])
+    pictures = pictures if pictures.shape[-1] == 3 else pictures.mean(axis=-1)
+    _strip(grid[0], pictures, "gray", (low, high), ["\n".join(name) for name in names])
     for axes, (label, arrays) in zip(grid[1:], rows, strict=True):
         values = arrays["matrices"] if "matrices" in arrays else arrays["vectors"][:, None, :]
         values = _sort_channels(values - values.mean(axis=0))[: len(names)]
         limit = np.quantile(np.abs(values), 0.995) or 1.0
         _strip(axes, values, "RdBu_r", (-limit, limit))
-        axes.set_ylabel(label, rotation=0, ha="right", va="center", labelpad=8)
+        axes.set_ylabel(label, rotation=0, ha="right", va="center", labelpad=8, fontsize=9.5)
     return figure
 
 
 def descriptors_caption(results: Results) -> str:
     """Describe :func:`descriptors_figure`."""
     return (
-        "Input of the classifier by head: the mean over the test images of each class, minus the mean over all "
+        "Top: one test image of each class. Below, the input of the classifier by head: the mean over the test images "
+        "of each class, minus the mean over all "
         "classes, each row on its own scale (red above, blue below). Second-order heads give a matrix, average "
         "pooling a row of channel means. Channels are sorted by the class that changes them most, separately for "
         "each head."
@@ -44,11 +60,11 @@ def descriptors_caption(results: Results) -> str:
 def _strip(
     axes: Axes, tiles: np.ndarray, cmap: str, limits: tuple[float, float], names: list[str] | None = None
 ) -> None:
-    """Draw tiles (K, H, W) side by side, each one unit wide."""
+    """Draw tiles (K, H, W) or (K, H, W, 3) side by side, each one unit wide."""
     for index, tile in enumerate(tiles):
         axes.imshow(tile, cmap=cmap, vmin=limits[0], vmax=limits[1], extent=(index + 0.04, index + 0.96, 1, 0))
         if names is not None:
-            axes.text(index + 0.5, -0.08, names[index], ha="center", va="bottom", fontweight="bold")
+            axes.text(index + 0.5, -0.08, names[index], ha="center", va="bottom", fontsize=_NAME_SIZE)
     axes.set(xlim=(0, len(tiles)), ylim=(1, 0), xticks=[], yticks=[], aspect="auto")
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
@@ -60,6 +76,15 @@ def _sort_channels(values: np.ndarray) -> np.ndarray:
     strength = np.abs(np.diagonal(values, axis1=1, axis2=2) if matrix else values[:, 0])
     order = np.lexsort((-strength.max(axis=0), strength.argmax(axis=0)))
     return values[:, order][:, :, order] if matrix else values[:, :, order]
+
+
+def _label(group: Group) -> str:
+    return "\n".join(line for label in group.labels for line in wrap_text(label, 90, size=9.5, lines=3))
+
+
+def _data(group: Group) -> tuple[object, object]:
+    data = group.finished[0]["config"]["data"]
+    return data["name"], data.get("root")
 
 
 def _arrays(group: Group) -> dict[str, np.ndarray] | None:

@@ -10,11 +10,13 @@ from .confusion_plots import confusion_caption, confusion_figure
 from .descriptor_plots import descriptors_caption, descriptors_figure
 from .grid_plots import grid_caption, grid_figure
 from .pages import Picture
+from .panel_plots import panels_caption, panels_figure
 from .results import Results
 from .theme import save_themed
 from .training_plots import accuracy_caption, accuracy_figure, curves_caption, curves_figure
 
 _FIGURES: dict[str, tuple[Callable[[Results], Figure | None], Callable[[Results], str]]] = {
+    "panels": (panels_figure, panels_caption),
     "grid": (grid_figure, grid_caption),
     "accuracy": (accuracy_figure, accuracy_caption),
     "curves": (curves_figure, curves_caption),

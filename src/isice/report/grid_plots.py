@@ -10,6 +10,7 @@ from ..experiments.manifest import Manifest
 from ..experiments.published_numbers import METRIC, Metric, value_of
 from .comparison import paper_number
 from .measured_numbers import MeasuredNumbers, Place
+from .panel_plots import has_panels
 from .results import Results
 from .theme import colour_of, legend_label
 
@@ -17,7 +18,7 @@ from .theme import colour_of, legend_label
 def grid_figure(results: Results) -> Figure | None:
     """Draw the figure that the experiment's table ``[plot]`` describes; None without results."""
     manifest = results.manifest
-    if manifest is None or not manifest.plot or manifest.plot["x"] not in manifest.axes:
+    if manifest is None or not manifest.plot or manifest.plot["x"] not in manifest.axes or has_panels(results):
         return None
     measured = MeasuredNumbers(manifest, results.records)
     x, metric = manifest.plot["x"], _metric(manifest)

@@ -18,6 +18,11 @@ class Picture:
     caption: str
 
     @property
+    def leads(self) -> bool:
+        """Whether the figure belongs above the table, as the summary of the report."""
+        return self.name == "panels"
+
+    @property
     def light(self) -> str:
         """The figure for light pages, as a ``data:`` URI."""
         return data_uri(self.path)

@@ -13,6 +13,7 @@ from .explain_page import find_heat_maps
 from .figures import draw_figures
 from .pages import Picture, render
 from .results import Results, load_results
+from .significance import TEST_NOTE
 from .tables import Table, result_table
 
 
@@ -26,6 +27,7 @@ class Report:
         remarks: Settings that were changed, and what can be done next.
         comparisons: Tables of published numbers or of measurements.
         table: Table of training runs.
+        table_note: What the table's intervals and comparisons are; empty without them.
         failures: Label and message of every failed run.
         facts: Shared settings and the environment of the runs, by heading.
     """
@@ -35,6 +37,7 @@ class Report:
     remarks: list[str]
     comparisons: list[Comparison]
     table: Table | None
+    table_note: str
     failures: list[tuple[str, str]]
     facts: dict[str, dict[str, Any]]
 
@@ -68,12 +71,14 @@ def write_report(folder: str | Path, manifest: Manifest | None = None, limits: L
 def build_report(results: Results, limits: Limits | None = None) -> Report:
     """Collect the text of a report."""
     facts = {"Settings": _shared_settings(results), "Environment": _environment(results)}
+    table = _run_table(results)
     return Report(
         title=results.title,
         description=results.description,
         remarks=_remarks(results),
         comparisons=_comparisons(results, limits),
-        table=_run_table(results),
+        table=table,
+        table_note=TEST_NOTE if table is not None and "against the best" in table.columns else "",
         failures=[
             (f"{group.label} (seed {record['seed']})", record["error"])
             for group in results.groups
@@ -136,15 +141,20 @@ def _markdown(report: Report, pictures: list[Picture], folder: Path) -> str:
     for comparison in report.comparisons:
         parts.append(f"## {escape_markdown(comparison.title)}\n\n{comparison.to_table().to_markdown()}")
         parts += [f"{escape_markdown(note)}\n" for note in comparison.notes]
+    parts += [_figure_markdown(picture, folder) for picture in pictures if picture.leads]
     parts += [report.table.to_markdown()] if report.table is not None else []
+    parts += [f"{escape_markdown(report.table_note)}\n"] if report.table_note else []
     parts += [f"**Failed:** {escape_markdown(label)}: {code_span(message)}\n" for label, message in report.failures]
-    for picture in pictures:
-        address = quote(picture.path.relative_to(folder).as_posix())
-        parts.append(f"![{escape_markdown(picture.name)}]({address})\n\n*{escape_markdown(picture.caption)}*\n")
+    parts += [_figure_markdown(picture, folder) for picture in pictures if not picture.leads]
     for title, facts in report.facts.items():
         entries = (f"- {escape_markdown(name)}: {escape_markdown(str(value))}\n" for name, value in facts.items())
         parts.append(f"## {title}\n\n" + "".join(entries))
     return "\n".join(parts)
+
+
+def _figure_markdown(picture: Picture, folder: Path) -> str:
+    address = quote(picture.path.relative_to(folder).as_posix())
+    return f"![{escape_markdown(picture.name)}]({address})\n\n*{escape_markdown(picture.caption)}*\n"
 
 
 def _latex(report: Report) -> str:

@@ -11,8 +11,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from .._markup import escape_control, escape_markdown
-from ..metrics import mean_std
+from ..metrics import mean_std, wilson_interval
 from .results import Group, Results
+from .significance import compare_with_best
 
 MISSING = "—"
 # Superscripts that link a cell to a note below its table.
@@ -26,7 +27,16 @@ _LATEX = {
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{"±": r"$\pm$", "−": "$-$", "×": r"$\times$", "÷": r"$\div$", "≥": r"$\ge$", "≤": r"$\le$", "→": r"$\to$"},
     **{"λ": r"$\lambda$", "η": r"$\eta$", "Ω": r"$\Omega$", "Σ": r"$\Sigma$", "∇": r"$\nabla$", "‖": r"$\|$"},
-    **{"₁": r"$_1$", "²": r"$^2$", "\u0302": r"\^{}", "√": r"$\surd$", "…": r"\dots{}", "—": "---", "–": "--"},
+    **{
+        "ä": r"\"{a}",
+        "₁": r"$_1$",
+        "²": r"$^2$",
+        "\u0302": r"\^{}",
+        "√": r"$\surd$",
+        "…": r"\dots{}",
+        "—": "---",
+        "–": "--",
+    },
     **{mark: f"\\textsuperscript{{{letter}}}" for mark, letter in zip(NOTE_MARKS, "abcdefghijklm", strict=True)},
 }
 
@@ -64,6 +74,14 @@ class Table:
         ]
         return "\n".join(lines) + "\n"
 
+    def fit(self, width: int) -> "Table":
+        """Drop columns of numbers from the right until the table fits a terminal of ``width``, but keep three."""
+        sizes = [max(len(line[i]) for line in [self.columns, *self.rows]) + 2 for i in range(len(self.columns))]
+        count = len(sizes)
+        while sum(sizes[:count]) > width - 2 and count > self.n_text + 3:
+            count -= 1
+        return Table(self.columns[:count], [row[:count] for row in self.rows], self.n_text)
+
     def to_rich(self) -> RichTable:
         """Return the table for a terminal."""
         table = RichTable(header_style="bold", box=SIMPLE_HEAD)
@@ -92,11 +110,27 @@ def result_table(results: Results) -> Table:
     are left out.
     """
     titles = [_AXIS_TITLES.get(axis, axis) for axis in results.axes]
-    numbers = ("test %", "val %", "seeds", "training s", "parameters")
     compared = results.manifest is not None and results.manifest.printed is not None
     groups = [group for group in results.groups if group.records or not compared]
-    rows = [(*group.labels, *_numbers(group)) for group in groups]
-    return Table((*titles, *numbers), rows, n_text=len(titles))
+    verdicts = compare_with_best(groups)
+    # Records without stored predictions have no paired test.
+    tested = ("95 % interval", "against the best") if any(verdicts) else ()
+    columns = ("test %", *tested, "val %", "runs", "training s", "parameters")
+    rows = []
+    for group, verdict in zip(groups, verdicts, strict=True):
+        accuracy, *others = _numbers(group)
+        compared_with = (_interval(group), MISSING if verdict is None else verdict.text) if tested else ()
+        rows.append((*group.labels, accuracy, *compared_with, *others))
+    return Table((*titles, *columns), rows, n_text=len(titles))
+
+
+def _interval(group: Group) -> str:
+    done = group.finished
+    if not done:
+        return MISSING
+    accuracy = mean_std([record["accuracy"]["test"] for record in done]).mean
+    low, high = wilson_interval(accuracy, done[0]["images"]["test"])
+    return f"{100 * low:.1f} – {100 * high:.1f}"
 
 
 def _numbers(group: Group) -> tuple[str, ...]:

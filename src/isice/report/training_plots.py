@@ -4,6 +4,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..metrics import mean_std, wilson_interval
+from .panel_plots import has_panels
 from .results import Group, Results
 from .theme import colour_of, legend_label
 
@@ -19,7 +20,7 @@ def _trained(results: Results) -> list[tuple[int, Group]]:
 def accuracy_figure(results: Results) -> Figure | None:
     """Draw the accuracy of every configuration; None without any, or with too many."""
     groups = _trained(results)
-    if not groups or len(groups) > MAX_DOTS:
+    if not groups or len(groups) > MAX_DOTS or has_panels(results):
         return None
     figure = Figure(figsize=(7.2, 0.9 + 0.45 * len(groups)), dpi=160)
     axes = figure.subplots()
@@ -84,7 +85,7 @@ def curves_figure(results: Results) -> Figure | None:
     right.set(title=f"{'validation' if has_val else 'training'} accuracy (%)", xlabel="epoch")
     for axes in (left, right):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    right.set_ylim(bottom=max(right.get_ylim()[0], _lower_limit(groups)), top=100.5)
+    right.set_ylim(bottom=max(right.get_ylim()[0], 0), top=100.5)
     figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=min(len(groups), 6))
     return figure
 
@@ -92,14 +93,6 @@ def curves_figure(results: Results) -> Figure | None:
 def curves_caption(results: Results) -> str:
     """Describe :func:`curves_figure`."""
     return "Training loss and accuracy by epoch; means over seeds. Dashed: training accuracy."
-
-
-def _lower_limit(groups: list[tuple[int, Group]]) -> float:
-    """Return a lower limit below all final accuracies; the first epochs may lie outside."""
-    last: list[float] = [
-        100 * record["epochs"][-1]["train_accuracy"] for _, group in groups for record in group.finished
-    ]
-    return max(min(last) - 25.0, 0.0)
 
 
 def _mean_curve(group: Group, key: str, scale: float = 1.0) -> tuple[list[int], list[float]]:

@@ -1,5 +1,7 @@
 """Mean descriptor of each class, as arrays that a report plots."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -9,26 +11,35 @@ from ..data import Split
 from ..pooling import Pooling
 
 _MAX_SIDE = 256  # larger descriptors are not stored
-_PICTURE_SIDE = 64
+_PICTURE_SIDE = 96
 _BATCH = 32
 _MAX_CLASSES, _PER_CLASS = 10, 20
 
 
 @torch.no_grad()
 def class_descriptors(
-    model: nn.Module, split: Split, device: torch.device, *, classes: tuple[str, ...]
+    model: nn.Module,
+    split: Split,
+    device: torch.device,
+    *,
+    classes: tuple[str, ...],
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Compute the mean descriptor and the mean image of the first ten classes.
+    """Compute the mean descriptor of the first ten classes, with one example image of each.
 
     Args:
         model: The network; it is set to eval mode.
         split: The images; the first twenty of each class are used.
         device: Where to compute.
         classes: Class names. Classes without images are omitted.
+        mean: Mean per channel that the transform subtracts, to display the examples.
+        std: Standard deviation per channel that it divides by.
 
     Returns:
-        ``classes`` (K,), ``images`` (K, H, W, C), and the descriptors if no side exceeds 256:
-        ``matrices`` (K, D, D) if the pooling has a matrix, otherwise ``vectors`` (K, F).
+        ``classes`` (K,), ``examples`` (K, H, W, C) with values in [0, 1] for display, and the
+        descriptors if no side exceeds 256: ``matrices`` (K, D, D) if the pooling has a matrix, otherwise
+        ``vectors`` (K, F).
     """
     model.eval()
     names, pictures, descriptors = [], [], []
@@ -38,20 +49,27 @@ def class_descriptors(
             continue
         images = torch.stack([split[index][0] for index in members])
         names.append(classes[label])
-        pictures.append(_thumbnail(images.mean(dim=0)))
+        pictures.append(_example(images[0], mean, std))
         found = [_descriptors(model, chunk.to(device)).float().cpu() for chunk in torch.split(images, _BATCH)]
         descriptors.append(torch.cat(found).mean(dim=0))
-    arrays = {"classes": np.array(names), "images": torch.stack(pictures).movedim(1, -1).numpy()}
+    arrays = {"classes": np.array(names), "examples": torch.stack(pictures).movedim(1, -1).numpy()}
     if max(descriptors[0].shape) <= _MAX_SIDE:
         key = "matrices" if descriptors[0].ndim == 2 else "vectors"
         arrays[key] = torch.stack(descriptors).numpy()
     return arrays
 
 
-def _thumbnail(picture: Tensor) -> Tensor:
-    if max(picture.shape[1:]) <= _PICTURE_SIDE:
-        return picture
-    return interpolate(picture[None], size=(_PICTURE_SIDE, _PICTURE_SIDE), mode="bilinear", antialias=True)[0]
+def _example(image: Tensor, mean: Sequence[float] | None, std: Sequence[float] | None) -> Tensor:
+    """Return a small image in [0, 1], grey or RGB, from a normalised one of any number of channels."""
+    if mean is not None and std is not None:
+        image = image * image.new_tensor(std).view(-1, 1, 1) + image.new_tensor(mean).view(-1, 1, 1)
+    if len(image) not in (1, 3):
+        image = image.mean(dim=0, keepdim=True)
+    if image.min() < -0.01 or image.max() > 1.01:
+        image = (image - image.min()) / (image.max() - image.min())
+    if max(image.shape[1:]) > _PICTURE_SIDE:
+        image = interpolate(image[None], size=(_PICTURE_SIDE, _PICTURE_SIDE), mode="bilinear", antialias=True)[0]
+    return image.clamp(0, 1)
 
 
 def _descriptors(model: nn.Module, images: Tensor) -> Tensor:

@@ -152,7 +152,10 @@ def _results(trainer: Trainer) -> dict[str, Any]:
     epoch = _load_reported(trainer)
     accuracy = {name: trainer.evaluate(loader) for name, loader in trainer.held_out.items()}
     if fabric.is_global_zero:
-        arrays = class_descriptors(trainer.trained, splits.test, fabric.device, classes=splits.info.classes)
+        info = splits.info
+        arrays = class_descriptors(
+            trainer.trained, splits.test, fabric.device, classes=info.classes, mean=info.mean, std=info.std
+        )
         np.savez_compressed(trainer.folder / ARRAYS_FILE, **arrays)  # type: ignore[arg-type]
     return {
         "seconds": trainer.seconds(),

@@ -1,0 +1,38 @@
+"""② A backbone without layers: the pooling acts on the channels of the images themselves."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from .._checks import check_floating, check_int
+
+
+class Identity(nn.Module):
+    """Return images (B, in_chans, H, W) as they are, to compare poolings without a network.
+
+    Args:
+        in_chans: Channels of the images.
+
+    Example:
+        >>> import torch
+        >>> Identity(in_chans=12)(torch.rand(2, 12, 14, 14)).shape
+        torch.Size([2, 12, 14, 14])
+    """
+
+    name = "identity"
+
+    def __init__(self, in_chans: int = 3) -> None:
+        super().__init__()
+        check_int(self.name, "in_chans", in_chans, minimum=1)
+        self.in_chans = self.out_channels = in_chans
+        self.config: dict[str, Any] = {"name": self.name, "in_chans": in_chans, "img_size": None}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Check and return the images."""
+        check_floating(self.name, x)
+        if x.ndim != 4 or x.shape[1] != self.in_chans:
+            raise ValueError(
+                f"{self.name}: expected images (B, {self.in_chans}, H, W), got {tuple(x.shape)}; "
+                "pass a batch of channels-first images, or create the model with another in_chans."
+            )
+        return x

@@ -1,0 +1,105 @@
+"""Accuracies of an experiment with one panel per task and one row per method."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..metrics import wilson_interval
+from ..records import evaluation_on_test
+from .results import Group, Results
+from .significance import compare_with_best
+from .theme import colour_of
+
+MAX_ROWS = 12
+
+
+def panels_figure(results: Results) -> Figure | None:
+    """Draw accuracies with 95 % intervals, one panel per value of ``plot.panels``.
+
+    None for experiments without such a plot, or without accuracies.
+    """
+    panels = _panels(results)
+    rows = {label for members in panels.values() for label in members}
+    if not panels or len(rows) > MAX_ROWS:
+        return None
+    order = list(dict.fromkeys(label for members in panels.values() for label in members))
+    figure = Figure(figsize=(3.1 * len(panels) + 1.2, 1.3 + 0.42 * len(order)), dpi=160)
+    grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axes, (title, members) in zip(grid, panels.items(), strict=True):
+        _draw(axes, members, order)
+        axes.set_title(title)
+    grid[0].set_yticks(range(len(order)), order)
+    grid[0].set_ylim(len(order) - 0.5, -0.7)
+    figure.supxlabel("test accuracy (%)", fontsize=10.5)
+    return figure
+
+
+def panels_caption(results: Results) -> str:
+    """Describe :func:`panels_figure`: the experiment's own text, then what was measured."""
+    caption = results.manifest.plot.get("caption", "") if results.manifest is not None else ""
+    own = " ".join(str(caption).split())
+    found = [_measured(title, members) for title, members in _panels(results).items()]
+    key = "Dots: share of test images classified correctly; bars: 95 % intervals; dashed: guessing."
+    return " ".join(filter(None, [own, "Measured here: " + " ".join(found), key]))
+
+
+def has_panels(results: Results) -> bool:
+    """Return whether an experiment compares methods on several tasks."""
+    return bool(_panels(results))
+
+
+def _panels(results: Results) -> dict[str, dict[str, Group]]:
+    """Return title → label → configuration, in the order of the experiment."""
+    manifest = results.manifest
+    if manifest is None or manifest.kind != "train" or manifest.printed is not None:
+        return {}
+    wanted = (manifest.plot.get("panels"), manifest.plot.get("x"))
+    if not set(wanted) <= set(results.axes):
+        return {}
+    across, down = (results.axes.index(str(axis)) for axis in wanted)
+    found: dict[str, dict[str, Group]] = {}
+    for group in results.groups:
+        if any("accuracy" in record for record in group.finished):
+            found.setdefault(group.labels[across], {})[group.labels[down]] = group
+    return found
+
+
+def _draw(axes: Axes, members: dict[str, Group], order: list[str]) -> None:
+    for label, group in members.items():
+        row, colour = order.index(label), colour_of(order.index(label))
+        mean, low, high = accuracy_interval(group)
+        axes.plot([low, high], [row, row], color=colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
+        axes.plot([mean], [row], "o", color=colour, markersize=8)
+        axes.annotate(f"{mean:.1f}", (mean, row), (0, 8), textcoords="offset points", ha="center", fontsize=9.5)
+    chance = _chance(next(iter(members.values())))
+    if chance is not None:
+        axes.axvline(chance, color="#808890", linestyle=(0, (3, 2)), linewidth=1)
+    axes.set(xlim=(0, 108), xticks=(0, 25, 50, 75, 100))
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+
+
+def accuracy_interval(group: Group) -> tuple[float, float, float]:
+    """Return the mean accuracy in percent and its 95 % interval for the number of test images."""
+    done = [record for record in group.finished if "accuracy" in record]
+    mean = float(np.mean([record["accuracy"]["test"] for record in done]))
+    low, high = wilson_interval(mean, done[0]["images"]["test"])
+    return 100 * mean, 100 * low, 100 * high
+
+
+def _chance(group: Group) -> float | None:
+    """Return the accuracy (%) of guessing, for classes of equal size."""
+    evaluation = next(filter(None, map(evaluation_on_test, group.finished)), None)
+    return None if evaluation is None else 100 / len(evaluation["classes"])
+
+
+def _measured(title: str, members: dict[str, Group]) -> str:
+    """Return one sentence with the best method of a task and those significantly below it."""
+    numbers = {label: accuracy_interval(group)[0] for label, group in members.items()}
+    verdicts = compare_with_best(list(members.values()))
+    best = max(numbers, key=lambda label: numbers[label])
+    worse = [label for label, verdict in zip(members, verdicts, strict=True) if verdict and verdict.significant]
+    text = f"{title}: {best} {numbers[best]:.1f} %"
+    if not worse:
+        return f"{text}, no other pooling significantly lower." if len(members) > 1 else f"{text}."
+    return f"{text}; significantly lower: {', '.join(f'{label} {numbers[label]:.1f} %' for label in worse)}."

@@ -1,0 +1,22 @@
+"""The backbone without layers."""
+
+import pytest
+import torch
+
+import isice
+from isice.models import Identity
+
+
+def test_the_pooling_sees_the_images():
+    model = isice.create_model("identity", pooling="covariance", num_classes=3, reduce=None, in_chans=4)
+    images = torch.rand(2, 4, 6, 6)
+    assert torch.equal(model.forward_features(images), images)
+    assert model.config["name"] == "identity"
+    assert sum(parameter.numel() for parameter in model.backbone.parameters()) == 0
+
+
+def test_other_channels_and_pretrained_weights_are_errors():
+    with pytest.raises(ValueError, match=r"expected images \(B, 4, H, W\), got \(2, 3, 6, 6\)"):
+        Identity(4)(torch.rand(2, 3, 6, 6))
+    with pytest.raises(ValueError, match="pretrained=False for 'identity'"):
+        isice.create_model("identity", pooling="gap", num_classes=3, pretrained=True)
