@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
+from ._atomic import write_atomically
 from .config import config_hash, to_dict
 
 SCHEMA = 1
@@ -119,17 +120,6 @@ def evaluation_on_test(record: Record) -> dict[str, Any] | None:
     found = read_evaluations(Path(record["folder"]))
     plain = [one for one in found if one["split"] == "test" and one["which"] == "best" and not one["flip"]]
     return plain[-1] if plain else None
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that readers see the old or the new content, never a part of it."""
-    # One temporary file per process: several processes may write the same file.
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def versions() -> dict[str, str]:

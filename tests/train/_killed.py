@@ -11,8 +11,9 @@ from pathlib import Path
 
 import sklearn.datasets  # noqa: F401
 
+from isice import _atomic
 from isice.config import RunConfig, override
-from isice.train import checkpoint, train_run
+from isice.train import train_run
 from isice.train.launch import create_fabric
 from isice.train.trainer import Trainer
 
@@ -42,8 +43,8 @@ MOMENTS: dict[str, tuple[object, str, int, RunConfig]] = {
     "mid_epoch_of_the_head": (Trainer, "_step", 5, CONFIG),
     "mid_epoch": (Trainer, "_step", 8 + 8, CONFIG),
     "before_the_last_save": (Trainer, "_update_best", 2, CONFIG),
-    "writing_a_file": (checkpoint, "_write_synced", 14, CONFIG),
-    "between_the_renames": (checkpoint.Path, "rename", 10, CONFIG),
+    "writing_a_file": (_atomic, "write_synced", 2 + 14, CONFIG),  # after config.toml and metrics.jsonl
+    "between_the_renames": (Path, "rename", 10, CONFIG),
     "with_workers": (Trainer, "_step", 8 + 5, WORKERS),
 }
 

@@ -5,14 +5,15 @@ import hashlib
 import json
 import os
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from isice import _atomic
 from isice.config import RunConfig
 from isice.models import create_model
-from isice.train import checkpoint as module
 from isice.train import load_trained
 from isice.train.checkpoint import has_checkpoint, load_weights_into, read_checkpoint, save_checkpoint
 
@@ -142,7 +143,7 @@ def test_full_disk_keeps_the_old_one(tmp_path, monkeypatch, files_written):
         left[0] -= 1
         path.write_bytes(content)
 
-    monkeypatch.setattr(module, "_write_synced", write)
+    monkeypatch.setattr(_atomic, "write_synced", write)
     with pytest.raises(OSError, match="No space left on device; the previous one is intact; free disk space") as caught:
         save(tmp_path, network(), epoch=2, state={"step": 1})
     assert caught.value.errno == errno.ENOSPC
@@ -155,7 +156,7 @@ def test_full_disk_keeps_the_old_one(tmp_path, monkeypatch, files_written):
 @pytest.mark.parametrize("renames", [0, 1])
 def test_a_kill_between_the_renames_loses_nothing(tmp_path, monkeypatch, renames):
     save(tmp_path, network(), epoch=1)
-    left, rename = [renames], module.Path.rename
+    left, rename = [renames], Path.rename
 
     def dying(path, target):
         if left[0] == 0:
@@ -164,7 +165,7 @@ def test_a_kill_between_the_renames_loses_nothing(tmp_path, monkeypatch, renames
         return rename(path, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.Path, "rename", dying)
+        patch.setattr(Path, "rename", dying)
         with pytest.raises(KeyboardInterrupt):
             save(tmp_path, network(), epoch=2)
     assert has_checkpoint(tmp_path)

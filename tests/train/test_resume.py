@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from isice import _atomic
 from isice.config import override
 from isice.experiments.loader import load_experiment
 from isice.experiments.runner import run_experiment
-from isice.train import checkpoint, load_trained, train_run
+from isice.train import load_trained, train_run
 from isice.train.checkpoint import read_checkpoint
 from isice.train.logger import read_metrics
 from isice.train.trainer import Trainer
@@ -172,16 +173,16 @@ def test_another_model_is_an_error(interrupted):
 
 
 def test_full_disk_is_an_error_and_the_run_can_resume(tmp_path, monkeypatch):
-    original, left = checkpoint._write_synced, [4]
+    original, left = _atomic.write_synced, [4]
 
     def write(path, content):
-        left[0] -= 1
-        if left[0] < 0:
+        left[0] -= "checkpoints" in path.parts
+        if left[0] < 0 and "checkpoints" in path.parts:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         original(path, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "_write_synced", write)
+        patch.setattr(_atomic, "write_synced", write)
         with pytest.raises(OSError, match="No space left on device; the previous one is intact"):
             train_run(TINY, tmp_path)
     assert read_checkpoint(tmp_path).meta["epoch"] == 1

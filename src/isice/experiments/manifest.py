@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from .._atomic import write_atomically
 from ..config import to_dict
-from ..records import write_atomically
 from .job_configs import family_of_config
 from .loader import Experiment
 from .published_numbers import METRIC, Aggregate, Metric, Note, PublishedTable

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
+from .._atomic import write_atomically
 from .._checks import check_choice
 from ..config import RunConfig, config_hash, override, to_dict
 from ..data import Split, Splits, load_splits
 from ..metrics import ScoreKeeper, Scores, wilson_interval
-from ..records import EVALUATION_FILE, commit, read_evaluations, versions, write_atomically
+from ..records import EVALUATION_FILE, commit, read_evaluations, versions
 from ..train import Trained, load_trained
 from ..train.hardware import hardware
 from ..train.launch import cpu_threads, resolve_device

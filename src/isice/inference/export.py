@@ -11,7 +11,6 @@ import io
 import json
 import logging
 import re
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._atomic import replace_files
 from .._checks import check_choice
 from ..train import load_trained
 from .predict import input_facts
@@ -84,9 +84,9 @@ def export_model(model: nn.Module, facts: dict[str, Any], format: str, path: Pat
     images = facts["input"]
     shape = (images["channels"], images["image_size"], images["image_size"])
     model = copy.deepcopy(model).cpu().float().eval().requires_grad_(False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder, torch.no_grad(), _quiet():
-        partial = Path(folder) / path.name
+    # Large ONNX models keep their weights in a second file: both are replaced, or neither.
+    with replace_files(path.parent) as folder, torch.no_grad(), _quiet():
+        partial = folder / path.name
         write, load = (_write_onnx, _load_onnx) if format == "onnx" else (_write_program, _load_program)
         write(_export(model, shape), facts, partial)
         difference = _difference(model, load(partial), shape)
@@ -95,8 +95,6 @@ def export_model(model: nn.Module, facts: dict[str, Any], format: str, path: Pat
                 f"export: expected {path.name} to give the network's logits, got a relative difference of "
                 f"{difference:.2g} on random images (allowed: {TOLERANCE:g}); nothing was written."
             )
-        for file in Path(folder).iterdir():  # large ONNX models keep their weights in a second file
-            file.replace(path.parent / file.name)
     return Exported(path, difference, sum(_BATCHES))
 
 
@@ -109,7 +107,10 @@ def _export(model: nn.Module, shape: tuple[int, int, int]) -> torch.export.Expor
 
 
 def _write_program(program: torch.export.ExportedProgram, facts: dict[str, Any], path: Path) -> None:
-    torch.export.save(program, path, extra_files={FACTS_FILE: json.dumps(facts, ensure_ascii=False)})
+    # To memory first: torch's file writer aborts the process if the disk is full.
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer, extra_files={FACTS_FILE: json.dumps(facts, ensure_ascii=False)})
+    path.write_bytes(buffer.getvalue())
 
 
 def _load_program(path: Path) -> Call:

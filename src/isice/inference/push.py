@@ -35,8 +35,7 @@ def push_run(folder: str | Path, repo: str, *, which: str = "best", private: boo
     }
     place = local_folder(repo)
     if place is not None:
-        (place / "README.md").unlink(missing_ok=True)  # a model card of earlier weights
-        trained.model.save_pretrained(place, model_card_kwargs={"source": f"{LOCAL}{place}"})
+        trained.model.save_pretrained(place, keep_card=False, model_card_kwargs={"source": f"{LOCAL}{place}"})
         return str(place)
     return _push(trained.model, repo, private)
 

@@ -14,6 +14,7 @@ from huggingface_hub import ModelCard, ModelHubMixin, hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError
 
+from .._atomic import replace_files
 from .model_card import card_text
 from .saved_arguments import check_arguments, check_backbone_arguments
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 HUB, LOCAL = "hf-hub:", "local-dir:"
 SCHEMA = 1
-_CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+_CONFIG, _WEIGHTS, _CARD = "config.json", "model.safetensors", "README.md"
 
 
 class HubModel(ModelHubMixin, library_name="isice", pipeline_tag="image-classification", tags=["second-order pooling"]):
@@ -35,15 +36,39 @@ class HubModel(ModelHubMixin, library_name="isice", pipeline_tag="image-classifi
 
     about: dict[str, Any]
 
-    def save_pretrained(self, save_directory: str | Path, *, config: Any = None, **kwargs: Any) -> str | None:
+    def save_pretrained(
+        self,
+        save_directory: str | Path,
+        *,
+        config: Any = None,
+        keep_card: bool = True,
+        push_to_hub: bool = False,
+        repo_id: str | None = None,
+        model_card_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> str | None:
         """Save config, weights and model card to a folder that :func:`isice.create_model` loads.
 
+        All files are replaced, or, after an error, none.
+
         Args:
-            save_directory: The folder. An existing model card is kept.
+            save_directory: The folder.
             config: Required by huggingface_hub; leave unset.
-            **kwargs: Options of huggingface_hub, such as ``push_to_hub`` and ``repo_id``.
+            keep_card: Keep an existing model card.
+            push_to_hub: Also upload the network.
+            repo_id: The repository to upload to; by default the name of the folder.
+            model_card_kwargs: Arguments of :meth:`generate_model_card`.
+            **kwargs: Options of ``push_to_hub``.
         """
-        return super().save_pretrained(save_directory, config=config or self._shared_config(), **kwargs)
+        folder, config = Path(save_directory), config or self._shared_config()
+        with replace_files(folder) as new:
+            super().save_pretrained(new, config=config, model_card_kwargs=model_card_kwargs)
+            if keep_card and (folder / _CARD).exists():
+                (new / _CARD).unlink()
+        if not push_to_hub:
+            return None
+        options = kwargs | {"config": config, "model_card_kwargs": model_card_kwargs}
+        return str(self.push_to_hub(repo_id or folder.name, **options))
 
     def generate_model_card(self, *args: Any, source: str | None = None, **kwargs: Any) -> ModelCard:
         """Generate the model card.
@@ -71,7 +96,8 @@ class HubModel(ModelHubMixin, library_name="isice", pipeline_tag="image-classifi
     def _save_pretrained(self, save_directory: Path) -> None:
         state = self.state_dict()  # type: ignore[attr-defined]
         weights = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in state.items()}
-        safetensors.torch.save_file(weights, save_directory / _WEIGHTS, metadata={"format": "pt"})
+        # Not save_file, which hides the cause of a failed write.
+        (save_directory / _WEIGHTS).write_bytes(safetensors.torch.save(weights, metadata={"format": "pt"}))
 
     @classmethod
     def _from_pretrained(

@@ -27,6 +27,15 @@ def inner(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(dim=(-2, -1), keepdim=True)
 
 
+def out_of_place(result: Tensor) -> Tensor:
+    """Return a result of in-place operations such that an autograd Function may return it.
+
+    torch 2.11 compiles a Function whose output was changed in place to a gradient of zero. The copy
+    is made while compiling only, where it is fused.
+    """
+    return result.clone() if torch.compiler.is_compiling() else result
+
+
 def add_diagonal_(matrix: Tensor, value: Tensor | float) -> Tensor:
     """Return ``matrix + value·I`` like :func:`add_diagonal`, in place unless exporting."""
     if torch.compiler.is_exporting():

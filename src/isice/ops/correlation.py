@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_square
-from ._linalg import NO_VARIANCE, add_diagonal_
+from ._linalg import NO_VARIANCE, add_diagonal_, out_of_place
 from ._numerics import full_precision
 
 
@@ -39,7 +39,7 @@ class _UnitDiagonal(torch.autograd.Function):
     def forward(ctx: Any, matrix: Tensor, sign: float) -> Tensor:
         ctx.save_for_backward(matrix)
         ctx.sign = sign
-        return add_diagonal_(_scaled(matrix, sign)[0], 1.0)
+        return out_of_place(add_diagonal_(_scaled(matrix, sign)[0], 1.0))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

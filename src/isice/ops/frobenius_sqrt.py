@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_int, check_square
-from ._linalg import NO_VARIANCE
+from ._linalg import NO_VARIANCE, out_of_place
 from ._numerics import full_precision
 from .newton_schulz import factor_product, factor_product_derivative
 
@@ -29,7 +29,7 @@ class _NormalizedSqrt(torch.autograd.Function):
     def forward(ctx: Any, matrix: Tensor, n_iter: int) -> Tensor:
         ctx.save_for_backward(matrix)
         ctx.n_iter = n_iter
-        return factor_product(matrix, n_iter, "sqrt")
+        return out_of_place(factor_product(matrix, n_iter, "sqrt"))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

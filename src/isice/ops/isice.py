@@ -22,6 +22,7 @@ from ._linalg import (
     inner,
     normalize_trace,
     normalize_trace_vjp,
+    out_of_place,
     plus_transpose,
     symmetric,
     trace_scale,
@@ -183,7 +184,7 @@ class _ISICE(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, cov: Tensor, sparsity: Tensor, step_size: Tensor, options: ISICEOptions) -> Tensor:
         kept: list[Tensor] = []
-        out = _isice_value(cov, sparsity, step_size, options, kept)
+        out = out_of_place(_isice_value(cov, sparsity, step_size, options, kept))
         ctx.options, ctx.parts = options, _parts(cov)
         ctx.save_for_backward(cov, sparsity, step_size, *kept)
         return out

@@ -19,7 +19,7 @@ from torch import Tensor
 from .._checks import check_int, check_symmetric
 from ._autograd import FusedNewtonSchulz
 from ._dispatch import Backend, use_kernels
-from ._linalg import add_diagonal_, normalize_trace, plus_transpose, symmetric
+from ._linalg import add_diagonal_, normalize_trace, out_of_place, plus_transpose, symmetric
 from ._numerics import full_precision
 from .vectorize import unvectorize, vectorize
 
@@ -161,7 +161,7 @@ class _NewtonSchulz(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, cov: Tensor, n_iter: int, kind: Kind) -> Tensor:
-        out = newton_schulz_value(cov, n_iter, kind)
+        out = out_of_place(newton_schulz_value(cov, n_iter, kind))
         ctx.save_for_backward(cov, out)
         ctx.n_iter, ctx.kind = n_iter, kind
         return out

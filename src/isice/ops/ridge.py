@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_choice, check_number, check_symmetric
-from ._linalg import add_diagonal, normalize_trace, symmetric, trace
+from ._linalg import add_diagonal, normalize_trace, out_of_place, symmetric, trace
 from ._numerics import full_precision, matmul_no_tf32
 from .newton_schulz import newton_schulz_sqrt
 from .spectral import matrix_log, matrix_power
@@ -74,7 +74,7 @@ class _RidgeInverse(torch.autograd.Function):
             out = torch.cholesky_inverse(torch.linalg.cholesky(matrix))
         else:
             least = _LEAST_RIDGE if isinstance(ridge, Tensor) else ridge
-            out = newton_inverse(matrix, ridge, newton_steps(least, matrix.shape[-1]))
+            out = out_of_place(newton_inverse(matrix, ridge, newton_steps(least, matrix.shape[-1])))
         ctx.save_for_backward(out)
         return out
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from .._atomic import write_atomically
 from ..explanations import ExplainedImage, Explanation
 from .channel_graph_plots import channel_graph_figure
 from .heat_map_plots import CAPTION_SIZE, TILE_POINTS, MapRow, maps_figure
 from .pages import Picture, render
 from .text_wrap import wrap_text
-from .theme import save_themed
+from .theme import dark_variant, save_themed
 
 # Folder of the heat maps that are drawn for a report.
 HEAT_MAPS = "heat_maps"
@@ -44,22 +45,23 @@ def write_explanations(images: Sequence[ExplainedImage], folder: Path, *, graphs
         The paths written: ``"html"``, and the figures by their file names.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _remove_earlier(folder)
+    earlier = _find_earlier(folder)
     sections = {f"{number:02d}-{_slug(image.name)}": image for number, image in enumerate(images, start=1)}
     pictures = {stem: _draw_section(image, folder, stem, graphs) for stem, image in sections.items()}
     maps = {own[0].path.name: f"Heat maps of {sections[stem].title}. {_MAPS_CAPTION}" for stem, own in pictures.items()}
-    (folder / _CAPTIONS).write_text(json.dumps(maps, indent=1, ensure_ascii=False), encoding="utf-8")
     labels = list(images[0].explanations)
-    page = folder / _PAGE
-    page.write_text(
-        render(
-            "explain.html.jinja",
-            title=f"What {_listed(labels)} look{'' if len(labels) > 1 else 's'} at",
-            sections=[(sections[stem].title, own) for stem, own in pictures.items()],
-        ),
-        encoding="utf-8",
+    text = render(
+        "explain.html.jinja",
+        title=f"What {_listed(labels)} look{'' if len(labels) > 1 else 's'} at",
+        sections=[(sections[stem].title, own) for stem, own in pictures.items()],
     )
-    return {"html": page} | {picture.path.name: picture.path for own in pictures.values() for picture in own}
+    page = folder / _PAGE
+    write_atomically(folder / _CAPTIONS, json.dumps(maps, indent=1, ensure_ascii=False))
+    write_atomically(page, text)
+    written = {picture.path.name: picture.path for own in pictures.values() for picture in own}
+    for path in earlier - {file for picture in written.values() for file in (picture, dark_variant(picture))}:
+        path.unlink()
+    return {"html": page} | written
 
 
 def is_explained(folder: Path) -> bool:
@@ -78,10 +80,9 @@ def find_heat_maps(folder: Path) -> list[Picture]:
     return found
 
 
-def _remove_earlier(folder: Path) -> None:
-    names = (_PAGE, _CAPTIONS, "[0-9][0-9]-*-maps*.png", "[0-9][0-9]-*-graph-*.png")
-    for path in [path for name in names for path in folder.glob(name)]:
-        path.unlink()
+def _find_earlier(folder: Path) -> set[Path]:
+    """Return the figures of an earlier call."""
+    return {path for name in ("[0-9][0-9]-*-maps*.png", "[0-9][0-9]-*-graph-*.png") for path in folder.glob(name)}
 
 
 def _draw_section(image: ExplainedImage, folder: Path, stem: str, graphs: bool) -> list[Picture]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from .._atomic import write_atomically
 from .._markup import code_span, escape_markdown
 from ..experiments.axes import flatten
 from ..experiments.manifest import Manifest
@@ -64,7 +65,7 @@ def write_report(folder: str | Path, manifest: Manifest | None = None, limits: L
         "html": ("report.html", render("report.html.jinja", report=report, title=report.title, pictures=pictures)),
     }
     for name, text in texts.values():
-        (folder / name).write_text(text, encoding="utf-8")
+        write_atomically(folder / name, text)
     return {kind: folder / name for kind, (name, _) in texts.items()}
 
 

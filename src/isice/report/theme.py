@@ -1,6 +1,7 @@
 """Matplotlib settings and colours of all figures, for light and dark pages."""
 
 import base64
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogFormatter, NullFormatter
+
+from .._atomic import write_atomically
 
 THEMES = {
     "light": {"paper": "#ffffff", "ink": "#1f2328", "faint": "#d8dee4"},
@@ -53,27 +56,35 @@ def dark_variant(path: Path) -> Path:
 
 
 def save_themed(draw: Callable[[], Figure | None], path: Path) -> bool:
-    """Draw a figure once per theme, to ``path`` and its dark variant.
+    """Draw a figure once per theme, to ``path`` and its dark variant, which replace earlier ones.
 
-    Files of an earlier call are removed first.
+    Without anything to draw, files of an earlier call are removed.
 
     Returns:
         Whether there was anything to draw.
     """
     files = {"light": path, "dark": dark_variant(path)}
-    for file in files.values():
-        file.unlink(missing_ok=True)
-    for theme, file in files.items():
-        # A "$" in the name of a class or run is not the start of a formula.
-        settings: Any = style(theme) | {"text.parse_math": False}
-        with mpl.rc_context(settings):
-            figure = draw()
-            if figure is None:
-                return False
-            _use_plain_ticks(figure)
-            canvas: Any = FigureCanvasAgg(figure)  # print_png has no annotations
-            canvas.print_png(file)
-    return True
+    drawn = {file: _png(draw, theme) for theme, file in files.items()}
+    for file, content in drawn.items():
+        if content is None:
+            file.unlink(missing_ok=True)
+        else:
+            write_atomically(file, content)
+    return None not in drawn.values()
+
+
+def _png(draw: Callable[[], Figure | None], theme: str) -> bytes | None:
+    # A "$" in the name of a class or run is not the start of a formula.
+    settings: Any = style(theme) | {"text.parse_math": False}
+    with mpl.rc_context(settings):
+        figure = draw()
+        if figure is None:
+            return None
+        _use_plain_ticks(figure)
+        canvas: Any = FigureCanvasAgg(figure)  # print_png has no annotations
+        buffer = io.BytesIO()
+        canvas.print_png(buffer)
+        return buffer.getvalue()
 
 
 def _use_plain_ticks(figure: Figure) -> None:

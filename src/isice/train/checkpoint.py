@@ -22,9 +22,7 @@ leaves either the previous checkpoint or the new one.
 import hashlib
 import io
 import json
-import os
 import pickle
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +32,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from .._atomic import readable_folder, write_folder
 from .._checks import check_choice
 from ..config import RunConfig, config_hash, to_dict
 from ..models import Network
@@ -106,14 +105,19 @@ def save_checkpoint(
     meta[_CHECKSUM] = _checksum(meta)
     contents[_META] = json.dumps(meta, indent=1, ensure_ascii=False).encode()
     place = Path(folder) / "checkpoints" / which
-    _write_folder(place, contents)
+    try:
+        write_folder(place, contents)
+    except OSError as error:
+        kept = "the previous one is intact" if readable_folder(place).exists() else "there is no previous one"
+        message = f"checkpoint: could not write {str(place)!r}: {error.strerror}; {kept}; free disk space and resume"
+        raise OSError(error.errno, message) from error
     return place
 
 
 def read_checkpoint(folder: str | Path, which: str = "last") -> Checkpoint:
     """Read a checkpoint and verify its checksums."""
     check_choice("checkpoint", "which", which, WHICH)
-    place = _recovered(Path(folder) / "checkpoints" / which)
+    place = readable_folder(Path(folder) / "checkpoints" / which)
     if not (place / _META).is_file():
         there = [name for name in WHICH if has_checkpoint(folder, name)]
         hint = f"use which={there[0]!r}" if there else "train first, or name another folder"
@@ -130,7 +134,7 @@ def read_checkpoint(folder: str | Path, which: str = "last") -> Checkpoint:
 
 def has_checkpoint(folder: str | Path, which: str = "last") -> bool:
     """Return whether the run folder has a complete checkpoint of that name."""
-    return (_recovered(Path(folder) / "checkpoints" / which) / _META).is_file()
+    return (readable_folder(Path(folder) / "checkpoints" / which) / _META).is_file()
 
 
 def load_weights_into(model: nn.Module, weights: dict[str, Tensor], where: str) -> None:
@@ -201,54 +205,3 @@ def _verified(path: Path, digest: str) -> bytes:
     if hashlib.sha256(content).hexdigest() != digest:
         raise ValueError(f"checkpoint: expected {str(path)!r} to match its SHA-256, got another: it is damaged.")
     return content
-
-
-def _write_folder(place: Path, contents: dict[str, bytes]) -> None:
-    """Replace the folder ``place`` atomically by one with these files."""
-    partial, previous = place.with_suffix(".partial"), place.with_suffix(".previous")
-    try:
-        _recovered(place)
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        for name, content in contents.items():
-            _write_synced(partial / name, content)
-        _sync_folder(partial)
-        if place.exists():
-            place.rename(previous)
-        partial.rename(place)
-        _sync_folder(place.parent)
-        shutil.rmtree(previous, ignore_errors=True)
-    except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        kept = "the previous one is intact" if _recovered(place).exists() else "there is no previous one"
-        message = f"checkpoint: could not write {str(place)!r}: {error.strerror}; {kept}; free disk space and resume"
-        raise OSError(error.errno, message) from error
-
-
-def _recovered(place: Path) -> Path:
-    """Complete the renames of a :func:`_write_folder` that was killed between them."""
-    previous = place.with_suffix(".previous")
-    if previous.exists():
-        if place.exists():
-            shutil.rmtree(previous, ignore_errors=True)
-        else:
-            previous.rename(place)
-    return place
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable. Windows cannot open folders and needs no sync."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,6 +7,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from .._atomic import write_atomically
+
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
 
@@ -23,9 +25,7 @@ class MetricsLogger:
     def __init__(self, folder: Path, rows: list[dict[str, Any]], *, tensorboard: bool = True) -> None:
         self.path = folder / METRICS_FILE
         folder.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_suffix(".partial")
-        partial.write_text("".join(_line(row) for row in rows), encoding="utf-8")
-        partial.replace(self.path)
+        write_atomically(self.path, "".join(_line(row) for row in rows))
         self._board = _create_board(folder / TENSORBOARD_FOLDER, rows) if tensorboard else None
 
     def append(self, row: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import datetime
 import gc
+import io
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,10 +13,11 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from .._atomic import write_atomically
 from ..config import RunConfig, to_toml
 from ..data import Splits, load_splits
 from ..models import create_model
-from ..records import ARRAYS_FILE, commit, failure, new_record, write_atomically, write_record
+from ..records import ARRAYS_FILE, commit, failure, new_record, write_record
 from .checkpoint import Checkpoint, load_weights_into, read_checkpoint
 from .class_descriptors import class_descriptors
 from .hardware import hardware, peak_memory
@@ -156,7 +158,7 @@ def _results(trainer: Trainer) -> dict[str, Any]:
         arrays = class_descriptors(
             trainer.trained, splits.test, fabric.device, classes=info.classes, mean=info.mean, std=info.std
         )
-        np.savez_compressed(trainer.folder / ARRAYS_FILE, **arrays)  # type: ignore[arg-type]
+        write_arrays(trainer.folder, arrays)
     return {
         "seconds": trainer.seconds(),
         "sessions": trainer.state.sessions,
@@ -171,6 +173,13 @@ def _results(trainer: Trainer) -> dict[str, Any]:
         "skipped_images": list(splits.skipped),
         "parameters": count_parameters(trainer.model),
     }
+
+
+def write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write ``arrays.npz`` atomically."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    write_atomically(folder / ARRAYS_FILE, buffer.getvalue())
 
 
 def _load_reported(trainer: Trainer) -> int:

@@ -1,0 +1,130 @@
+"""Atomic writing: readers see the old content or the new, and a failed write keeps the old.
+
+Content is written to a temporary file beside its destination, synced to disk and renamed. Every
+writer of the package uses this module.
+"""
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace a file by one with this content; text is encoded as UTF-8."""
+    # A random name and exclusive creation: an existing file or link is never opened for writing.
+    partial = path.with_name(f".{secrets.token_hex(8)}.partial")
+    try:
+        write_synced(partial, content.encode() if isinstance(content, str) else content)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def replace_files(folder: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder whose files replace those of the same name in ``folder``.
+
+    They are moved after the block. If the block or a move fails, ``folder`` keeps its earlier files.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=".new-", suffix=".partial", dir=folder))
+    try:
+        new, old = temporary / "new", temporary / "old"
+        new.mkdir()
+        old.mkdir()
+        yield new
+        _exchange(sorted(new.iterdir()), folder, old)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _exchange(files: list[Path], folder: Path, old: Path) -> None:
+    """Move ``files`` to ``folder`` and the files they replace to ``old``; undo all moves on an error."""
+    for file in files if os.name == "posix" else ():
+        _sync(file)
+    done: list[Path] = []
+    try:
+        for file in files:
+            target = folder / file.name
+            done.append(target)
+            if target.exists():
+                target.replace(old / target.name)
+            file.replace(target)
+    except BaseException:
+        for target in done:
+            if (old / target.name).exists():
+                (old / target.name).replace(target)
+            elif not (files[0].parent / target.name).exists():
+                target.unlink(missing_ok=True)
+        raise
+
+
+def write_folder(place: Path, contents: Mapping[str, bytes]) -> None:
+    """Replace the folder ``place`` atomically by one with these files.
+
+    Only one process may write a folder at a time. A process killed between the two renames leaves
+    ``place`` under the name of :func:`readable_folder`.
+    """
+    partial, previous = place.with_suffix(".partial"), _previous(place)
+    recover_folder(place)
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        for name, content in contents.items():
+            write_synced(partial / name, content)
+        sync_folder(partial)
+        if place.exists():
+            place.rename(previous)
+        partial.rename(place)
+        sync_folder(place.parent)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)
+        recover_folder(place)
+        raise
+    shutil.rmtree(previous, ignore_errors=True)
+
+
+def readable_folder(place: Path) -> Path:
+    """Return where the content of ``place`` is: at ``place``, or, between two renames, beside it."""
+    return place if place.exists() or not _previous(place).exists() else _previous(place)
+
+
+def recover_folder(place: Path) -> None:
+    """Complete the renames of a :func:`write_folder` that was killed; only for the writer."""
+    previous = _previous(place)
+    if previous.exists():
+        if place.exists():
+            shutil.rmtree(previous, ignore_errors=True)
+        else:
+            previous.rename(place)
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a new file and sync it to disk."""
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder durable. Windows cannot open folders and needs no sync."""
+    if os.name == "posix":
+        _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _previous(place: Path) -> Path:
+    return place.with_suffix(".previous")
