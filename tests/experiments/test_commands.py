@@ -129,15 +129,15 @@ def test_report_of_one_run_draws_its_heat_maps(one_run):
 
 
 def test_report_of_a_folder_of_several_experiments(one_run, tmp_path):
-    invoke("run", "table6", "--limit", "dataset=cars")
+    invoke("run", "table6", "--limit", "dataset=mit", "--data-root", str(miniature(tmp_path)))
     result = CliRunner().invoke(cli.app, ["report", "runs"])
     assert "'runs', which holds runs/digits, runs/table6; name one of them" in str(result.exception)
     shutil.copytree(one_run, tmp_path / "runs" / "loose")
     text = invoke("report", "runs")
     assert re.search(r"gap\s+\d+\.\d .* 1 ", text)
     assert "Experiments in this folder have their own reports: runs/digits, runs/table6." in text
-    (cars,) = tmp_path.glob("runs/table6/cars-*")
-    shutil.copytree(cars, tmp_path / "runs" / "facts")
+    (mit,) = tmp_path.glob("runs/table6/mit_indoor67-*")
+    shutil.copytree(mit, tmp_path / "runs" / "facts")
     result = CliRunner().invoke(cli.app, ["report", "runs"])
     assert "expected runs of one kind in 'runs', got dataset and train" in str(result.exception)
 
@@ -160,16 +160,40 @@ def test_report_of_the_paper_without_runs(tmp_path):
         assert (tmp_path / "runs" / "table4" / name).is_file()
 
 
-def test_datasets_against_the_paper():
+def miniature(folder):
+    """A folder of datasets with a miniature of MIT Indoor: one image each for training and testing."""
+    root = folder / "data" / "mit_indoor67"
+    for name in ("Train", "Test"):
+        (root / "Images" / "bar").mkdir(parents=True, exist_ok=True)
+        (root / f"{name}Images.txt").write_text(f"bar/{name}.png")
+        Image.new("RGB", (12, 10), "green").save(root / "Images" / "bar" / f"{name}.png")
+    return root.parent
+
+
+def test_datasets_against_the_paper(tmp_path):
+    text = invoke("run", "table6", "--data-root", str(miniature(tmp_path)))
+    assert re.search(r"MIT Indoor\s+67 / 1 / −66\s+6,700 / 2 /", text)
+    assert re.search(r"Birds\s+200 / — / —\s+11,788 / — / —", text)
+    assert f"cub200 is left out: {tmp_path}/data/cub200 does not exist" in text
+
+
+def test_no_dataset_is_counted_without_files():
     text = invoke("run", "table6")
-    assert re.search(r"Birds\s+200 / 200 / \+0\s+11,788 / 11,788 / \+0", text)
-    assert "6,600ᵃ / 6,667 / +67" in text
+    assert re.search(r"Birds\s+200 / — / —\s+11,788 / — / —", text)
+    assert "inaturalist2017 is left out: no folder given" in text
 
 
-def test_devices_run_in_their_own_processes():
-    text = invoke("run", "table6", "--limit", "dataset=cars", "--devices", "cpu")
-    assert "cars: started on cpu, output in runs/table6/cars-seed0-" in text
-    assert re.search(r"Cars\s+196 / 196 / \+0", text)
+def test_sample_images(tmp_path):
+    invoke("run", "samples", "--data-root", str(miniature(tmp_path)))
+    assert (tmp_path / "runs" / "samples" / "figures" / "samples.png").is_file()
+
+
+def test_devices_run_in_their_own_processes(tmp_path):
+    text = invoke(
+        "run", "table6", "--limit", "dataset=mit", "--devices", "cpu", "--data-root", str(miniature(tmp_path))
+    )
+    assert "mit_indoor67: started on cpu, output in runs/table6/mit_indoor67-seed0-" in text
+    assert re.search(r"MIT Indoor\s+67 / 1 / −66", text)
 
 
 def test_bench(tmp_path):

@@ -20,14 +20,16 @@ RUNS = {
     "structure": (108, "sparse-rate-120-seed0-2c4364e3", "553bcc68b354112b"),
     "table1": (900, "vgg16-gap-mit_indoor67-seed0-814e6d13", "33408aaf3e051b7b"),
     "table2": (8, "gap-resnet50-seed0-20fa8b73", "96422286acaa0c93"),
-    "table3": (64, "isqrt_cov-256-mit_indoor67-vgg16-seed0-21253d3c", "1ec8064ef866f6d1"),
+    "table3": (64, "isqrt_cov-256-mit_indoor67-vgg16-seed0-21253d3c", "f0f432578d7d4841"),
     "table4": (10, "isice-mit_indoor67-seed0-68b81d8c", "eb99a1ba21b3a529"),
     "table5": (6, "gap-seed0-03104a41", "b5ca654011ceaad4"),
     "table6": (8, "mit_indoor67-seed0-be150c10", "e323ce75bf59fc78"),
     "table7": (72, "isqrt_cov-mit_indoor67-vgg16-seed0-21253d3c", "a1a93cb95a611495"),
     "table8": (72, "isqrt_cov-mit_indoor67-vgg16-seed0-21253d3c", "494c9d88ca812086"),
-    "table9": (40, "isqrt_cov-vgg16-mit_indoor67-seed0-21253d3c", "06a8abeddb9e0a77"),
+    "table9": (48, "isqrt_cov-vgg16-mit_indoor67-seed0-21253d3c", "f55ee2cbbe03f9f2"),
     "table10": (15, "isice-mit_indoor67-seed0-68b81d8c", "087061fd5154ba01"),
+    "hyperparameters": (147, "1.0-0.001-1-seed0-4f974fe4", "4355b10be0e10689"),
+    "samples": (7, "mit_indoor67-seed0-314e02f6", "256d1252f8317fa0"),
 }
 
 

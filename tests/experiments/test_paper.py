@@ -25,9 +25,11 @@ COUNTS = {
     "table6": (8, 32),
     "table7": (72, 88),
     "table8": (72, 88),
-    "table9": (40, 56),
+    "table9": (48, 56),
     "table10": (15, 15),
     "memory": (4, 1),
+    "hyperparameters": (147, 0),
+    "samples": (7, 0),
     "figure3": (96, 0),
     "figure5": (4, 0),
 }
@@ -151,7 +153,6 @@ def test_the_protocol_of_the_paper_reaches_the_runs():
     sizes = {tuple(cell.at.values()): cell.config for cell in load_experiment("table3").cells()}
     assert sizes["isice", "512", "cub200", "vgg16"].model.reduce is None
     assert sizes["isice", "512", "cub200", "resnet50"].model.reduce == 512
-    assert sizes["sice", "128", "cub200", "resnet50"].optim.freeze == ("backbone",)
     modulated = {tuple(cell.at.values()): cell.config for cell in load_experiment("table4").cells()}
     assert modulated["isice", "imagenet100"].optim.lr == 0.01
     assert modulated["isice", "cars"].optim.lr == 1.2e-4
@@ -163,3 +164,20 @@ def test_tables_share_their_runs():
     assert len(hashes["table1"] & hashes["table7"]) == 24
     two, four = ({cell.hash for cell in load_experiment(name).cells()} for name in ("table2", "table4"))
     assert len(two & four) == 1
+
+
+def test_sice_of_table_3_is_solved_on_the_covariance_of_frozen_features():
+    cells = [cell for cell in load_experiment("table3").cells() if cell.at["method"] == "sice"]
+    assert len(cells) == 16
+    assert {(cell.kind, cell.config.model.pooling) for cell in cells} == {
+        ("frozen", "sice(sparsity=0.01, scale='covariance')")
+    }
+    assert {cell.kind for cell in load_experiment("table3").cells() if cell.at["method"] != "sice"} == {"train"}
+
+
+def test_the_experiments_that_the_text_names():
+    assert "isice(n_iter=1)" in {cell.config.model.pooling for cell in load_experiment("table9").cells()}
+    grid = {cell.config.model.pooling for cell in load_experiment("hyperparameters").cells()}
+    assert len(grid) == 147
+    assert "isice(sparsity=1e-05, step_size=20.0, n_iter=10)" in grid
+    assert {cell.config.data.val_fraction for cell in load_experiment("hyperparameters").cells()} == {0.2}

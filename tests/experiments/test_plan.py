@@ -70,17 +70,15 @@ def test_times_come_from_runs_with_the_same_head_else_from_any(table3):
     isice, isqrt = cells["isice", "256", "cub200", "vgg16"], cells["isqrt_cov", "256", "cub200", "vgg16"]
     precision, cars = cells["precision", "256", "cub200", "vgg16"], cells["isice", "256", "cars", "vgg16"]
     failed = record(precision, 1e9, status="failed")
-    steps = plan([isice, isqrt, precision, cars], "train", [record(isice, 10.0), record(isqrt, 4.0), failed])
+    steps = plan([isice, isqrt, precision, cars], [record(isice, 10.0), record(isqrt, 4.0), failed])
     assert [step.seconds for step in steps] == [500.0, 200.0, 350.0, None]
     assert [step.finished is not None for step in steps] == [True, True, False, False]
     assert summary(steps) == "2 to run, 2 finished; about 5.8 min on one device for 1 of them, " + (
         "unknown for the others"
     )
-    again = plan([isice], "train", [record(isice, 10.0)], force=True)
+    again = plan([isice], [record(isice, 10.0)], force=True)
     assert again[0].finished is None
 
 
 def test_without_records_the_time_is_unknown(table3):
-    assert summary(plan(table3.cells(), "train", [])) == (
-        "64 to run, 0 finished; time unknown: no record of a similar run"
-    )
+    assert summary(plan(table3.cells(), [])) == ("64 to run, 0 finished; time unknown: no record of a similar run")

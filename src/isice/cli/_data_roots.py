@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..config import DataConfig, RunConfig
+from ..experiments.jobs.dataset import DatasetConfig
+from ..experiments.jobs.samples import SamplesConfig
 from ..experiments.loader import Cell
 
 # Name and folder of a dataset.
@@ -23,15 +25,20 @@ def with_roots(cells: Iterable[Cell], data_root: str | Path | None) -> list[Cell
 
 
 def _with_root(cell: Cell, data_root: Path) -> Cell:
-    if not _needs_files(cell) or cell.config.data.root is not None:
+    data = _data_of(cell)
+    if data is None or data.root is not None:
         return cell
-    data = replace(cell.config.data, root=str(data_root / cell.config.data.name))
-    return replace(cell, config=replace(cell.config, data=data))  # data.root is not hashed
+    root = str(data_root / data.name)  # not hashed
+    config = cell.config
+    if isinstance(config, DatasetConfig | SamplesConfig):
+        return replace(cell, config=replace(config, root=root))
+    return replace(cell, config=replace(config, data=replace(data, root=root)))
 
 
 def place_of(cell: Cell) -> Place | None:
-    """Return the dataset and folder of a training run, or None if it needs no files."""
-    return (cell.config.data.name, cell.config.data.root) if _needs_files(cell) else None
+    """Return the dataset and folder of a run, or None if it needs no files."""
+    data = _data_of(cell)
+    return None if data is None else (data.name, data.root)
 
 
 def missing_data(cells: Iterable[Cell]) -> dict[Place, str]:
@@ -42,7 +49,7 @@ def missing_data(cells: Iterable[Cell]) -> dict[Place, str]:
         >>> missing_data(load_experiment("table2").cells())
         {('imagenet100', None): 'no folder given'}
     """
-    configs = {place: cell.config.data for cell in cells if (place := place_of(cell)) is not None}
+    configs = {(data.name, data.root): data for data in map(_data_of, cells) if data is not None}
     return {place: reason for place, config in configs.items() if (reason := _missing(config)) is not None}
 
 
@@ -74,7 +81,11 @@ def check_data(cells: Iterable[Cell]) -> None:
         )
 
 
-def _needs_files(cell: Cell) -> bool:
+def _data_of(cell: Cell) -> DataConfig | None:
+    """Return the data of a run, or None if it needs no files."""
     from ..data import dataset_info
 
-    return isinstance(cell.config, RunConfig) and not dataset_info(cell.config.data.name).embedded
+    config = cell.config
+    if isinstance(config, DatasetConfig | SamplesConfig):
+        config = RunConfig(data=DataConfig(name=config.name, root=config.root))
+    return config.data if isinstance(config, RunConfig) and not dataset_info(config.data.name).embedded else None

@@ -1,6 +1,5 @@
 """``isice bench``: time and memory of training steps and of pooling layers on this machine."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +64,7 @@ def bench(
         outcome = run_experiment(
             experiment,
             out / part,
-            partial(run_job, kind="bench"),
+            run_job,
             cells=select_cells(experiment, own),
             force=True,
             tell=tell,

@@ -64,21 +64,28 @@ def run(
 
     chosen = load_experiment(experiment).with_settings(settings or (), _parse_seeds(seeds))
     folder, pool = out or RUNS / chosen.name, out or RUNS
-    from ._data_roots import check_data, with_roots
+    from ._data_roots import check_data, missing_data, place_of, with_roots
 
     cells = with_roots(select_cells(chosen, limit or (), shard=shard, only=only_cell), data_root)
-    steps = plan(cells, chosen.kind, find_records(pool), force=force)
+    steps = plan(cells, find_records(pool), force=force)
     if dry_run:
         _show_plan(steps, f"{chosen.title} → {folder}")
         return
-    check_data(step.cell for step in steps if step.finished is None)
+    if chosen.kind in ("dataset", "samples"):
+        # A table or figure of datasets shows those that are there.
+        missing = missing_data(cells)
+        cells = [cell for cell in cells if place_of(cell) not in missing]
+        for (name, _), reason in missing.items():
+            tell(f"{name} is left out: {reason}")
+    else:
+        check_data(step.cell for step in steps if step.finished is None)
     from ..experiments.jobs import run_job
     from ..train.launch import is_main_process
 
     outcome = run_experiment(
         chosen,
         folder,
-        partial(run_job, kind=chosen.kind, force=force),
+        partial(run_job, force=force),
         cells=cells,
         pool=pool,
         devices=_parse_devices(devices),

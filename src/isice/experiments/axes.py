@@ -6,6 +6,9 @@
     cub200 = { label = "Birds", data.name = "cub200" }
     dtd = { label = "DTD", data.name = "dtd", repeat = { data.partition = [1, 2, 3] } }   # three runs, one mean
 
+    [axes.sparsity]                          # options of the pooling in model.pooling
+    "0.1" = { label = "λ = 0.1", pooling.sparsity = 0.1 }
+
     [grid]                                   # short form: an axis over one setting
     model.pooling = ["gap", "isice"]
 """
@@ -27,6 +30,9 @@ class Value:
         settings: Config fields (``"data.name"``) and their values.
         recipe: Recipe that replaces the experiment's for this value.
         repeat: Config fields and values to average over, such as the splits of a dataset.
+        kind: Kind of job that replaces the experiment's for this value; its config must have the
+            same fields.
+        pooling: Options that are added to the spec ``model.pooling``.
     """
 
     name: str
@@ -34,6 +40,8 @@ class Value:
     settings: dict[str, Any]
     recipe: str | None = None
     repeat: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    kind: str | None = None
+    pooling: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,10 @@ def _read_axis(name: str, table: Any) -> Axis:
 
 def _read_value(name: str, content: dict[str, Any]) -> Value:
     label, recipe, repeat = content.pop("label", name), content.pop("recipe", None), content.pop("repeat", {})
-    return Value(name, label, flatten(content), recipe, flatten_lists(repeat, f"{name}.repeat"))
+    kind = content.pop("kind", None)
+    # In other tables "pooling" is a field of the config.
+    pooling = content.pop("pooling") if isinstance(content.get("pooling"), Mapping) else {}
+    return Value(name, label, flatten(content), recipe, flatten_lists(repeat, f"{name}.repeat"), kind, pooling)
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -127,7 +138,7 @@ def without_settings(axes: Iterable[Axis], fixed: set[str]) -> tuple[Axis, ...]:
     """Return the axes that still vary a setting after those in ``fixed`` are fixed."""
     kept = []
     for axis in axes:
-        if any(value.recipe or value.settings.keys() - fixed for value in axis.values):
+        if any(value.recipe or value.pooling or value.settings.keys() - fixed for value in axis.values):
             values = (replace(v, repeat={k: r for k, r in v.repeat.items() if k not in fixed}) for v in axis.values)
             kept.append(Axis(axis.name, tuple(values)))
     return tuple(kept)

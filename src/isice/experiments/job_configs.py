@@ -51,6 +51,19 @@ def find_job(kind: str) -> Job:
     return job
 
 
+def kind_of(config: Any) -> str:
+    """Return the kind of job that a config belongs to.
+
+    Example:
+        >>> kind_of(find_job("bench").config())
+        'bench'
+    """
+    for kind in job_kinds():
+        if find_job(kind).config is type(config):
+            return kind
+    raise TypeError(f"jobs: expected a config of one of {', '.join(job_kinds())}, got {type(config).__name__}.")
+
+
 def family_of_config(config: Any) -> str:
     """Return a hash that is equal for configs that differ only in the seed."""
     return config_hash(replace(config, seed=0))

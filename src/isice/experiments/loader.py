@@ -20,12 +20,13 @@ Axes with named values are described in :mod:`isice.experiments.axes`, published
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from .._checks import check_choice, check_int, suggestion
+from .._specs import format_spec, parse_spec
 from ..config import RunConfig, config_hash, from_dict, override, read_toml, split_assignment
 from .axes import Axis, Value, flatten, nest, read_axes, without_settings
 from .job_configs import find_job, job_kinds
@@ -130,10 +131,11 @@ class Experiment:
     def _cells_at(self, at: dict[str, str], values: tuple[Value, ...]) -> Iterator[Cell]:
         repeats = {key: options for value in values for key, options in value.repeat.items()}
         label = " ".join(value.name for value in values) or self._bare_label()
+        kind = next((value.kind for value in reversed(values) if value.kind), self.kind)
         several = len(self.seeds) > 1 or bool(repeats)
         for options in itertools.product(*repeats.values()):
             repeated = dict(zip(repeats, options, strict=True))
-            config = self._config(at, values, repeated)
+            config = _as_config_of(kind, self._config(at, values, repeated))
             words = "".join(
                 f" {_RUN_WORDS.get(key, key.rsplit('.', 1)[-1])} {option}" for key, option in repeated.items()
             )
@@ -142,7 +144,7 @@ class Experiment:
                 # The hash distinguishes overrides and specs that differ only in punctuation.
                 key = config_hash(seeded)
                 name = f"{_slug(label + words)}-seed{seed}-{key[:8]}"
-                yield Cell(name, f"{label}{words} seed {seed}" if several else label, seeded, key, at, self.kind)
+                yield Cell(name, f"{label}{words} seed {seed}" if several else label, seeded, key, at, kind)
 
     def _bare_label(self) -> str:
         """Return the label of the only cell of a grid without axes."""
@@ -160,13 +162,28 @@ class Experiment:
             if exception["at"].items() <= at.items():
                 settings |= flatten(exception["config"])
         overridden = {split_assignment(assignment)[0] for assignment in self.assignments}
-        return from_dict(nest({k: v for k, v in (settings | repeated).items() if k not in overridden}), base)
+        config = from_dict(nest({k: v for k, v in (settings | repeated).items() if k not in overridden}), base)
+        options = {option: value[option] for value in (v.pooling for v in values) for option in value}
+        return config if "model.pooling" in overridden else _with_pooling_options(config, options)
 
     def _is_printed_row(self, at: dict[str, str]) -> bool:
         if self.printed is None:
             return True
         axes = [(index, name) for index, name in enumerate(self.printed.rows) if name in at]
         return any(all(key[index] == at[name] for index, name in axes) for key in self.printed.row_keys)
+
+
+def _as_config_of(kind: str, config: Any) -> Any:
+    """Convert a config to the class of a kind of job, if it is of another class with the same fields."""
+    cls = find_job(kind).config
+    return config if type(config) is cls else cls(**{f.name: getattr(config, f.name) for f in fields(config)})
+
+
+def _with_pooling_options(config: Any, options: Mapping[str, Any]) -> Any:
+    if not options:
+        return config
+    name, given = parse_spec(config.model.pooling)
+    return from_dict({"model": {"pooling": format_spec(name, {**given, **options})}}, config)
 
 
 def list_experiments() -> list[str]:

@@ -87,11 +87,14 @@ def _read_shard(text: str) -> tuple[int, int]:
     return int(index), int(count)
 
 
-def plan(cells: Iterable[Cell], kind: str, records: list[Record], *, force: bool = False) -> list[Step]:
+def plan(cells: Iterable[Cell], records: list[Record], *, force: bool = False) -> list[Step]:
     """Return what would happen to every cell, with times estimated from ``records``."""
     finished = {} if force else finished_folders(records)
-    done = [record for record in records if record["status"] == "finished" and record.get("kind", "train") == kind]
-    return [Step(cell, finished.get(cell.hash), _estimate(cell.config, kind, done)) for cell in cells]
+    done: dict[str, list[Record]] = {}
+    for record in records:
+        if record["status"] == "finished":
+            done.setdefault(record.get("kind", "train"), []).append(record)
+    return [Step(c, finished.get(c.hash), _estimate(c.config, c.kind, done.get(c.kind, []))) for c in cells]
 
 
 def _estimate(config: Any, kind: str, done: list[Record]) -> float | None:

@@ -36,6 +36,14 @@ def out_of_place(result: Tensor) -> Tensor:
     return result.clone() if torch.compiler.is_compiling() else result
 
 
+def fill_dead_diagonal(cov: Tensor) -> Tensor:
+    """Give channels without variance the mean variance (one if all are dead), so that the solution exists."""
+    variance = cov.diagonal(dim1=-2, dim2=-1)
+    mean = variance.mean(-1, keepdim=True)
+    mean = torch.where(mean > NO_VARIANCE, mean, torch.ones_like(mean))
+    return cov + torch.diag_embed(torch.where(variance > 1e-7 * mean, torch.zeros_like(variance), mean))
+
+
 def add_diagonal_(matrix: Tensor, value: Tensor | float) -> Tensor:
     """Return ``matrix + value·I`` like :func:`add_diagonal`, in place unless exporting."""
     if torch.compiler.is_exporting():

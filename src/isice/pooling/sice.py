@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from .._checks import check_choice, check_int, check_number
+from ..ops._linalg import fill_dead_diagonal
 from ..ops.correlation import correlation, partial_correlation
 from ..ops.graphical_lasso import graphical_lasso
 from ..ops.ridge import shrink
@@ -24,9 +25,12 @@ class SICE(SPDPooling):
 
     Args:
         in_channels: Channels D of the feature map.
-        sparsity: λ > 0 on the correlation scale; λ ≥ 1 gives a diagonal result.
+        sparsity: λ > 0 in the units of ``scale``; on the correlation scale λ ≥ 1 gives a diagonal
+            result.
+        scale: The matrix that is solved for: ``"correlation"``, or ``"covariance"`` as in the
+            paper's baseline, where a fixed λ depends on the scale of the features.
         learn_sparsity: Train the logarithm of λ, starting at ``sparsity``.
-        ridge: r ≥ 0; the correlations R are shrunk to (R + rI)/(1 + r) first, and λ is on the scale
+        ridge: r ≥ 0; the matrix R of ``scale`` is shrunk to (R + rI)/(1 + r) first, and λ is on the scale
             of the result. On singular feature maps the solver then needs fewer iterations.
         output: ``"precision"``, or ``"partial_correlation"`` (unit diagonal).
         tol: Largest duality gap, as a multiple of D.
@@ -50,6 +54,7 @@ class SICE(SPDPooling):
         in_channels: int,
         *,
         sparsity: float = 0.1,
+        scale: Literal["correlation", "covariance"] = "correlation",
         learn_sparsity: bool = False,
         ridge: float = 0.0,
         output: Literal["precision", "partial_correlation"] = "precision",
@@ -62,7 +67,9 @@ class SICE(SPDPooling):
         check_choice(self.name, "output", output, ("precision", "partial_correlation"))
         check_number(self.name, "tol", tol, strict=True)
         check_int(self.name, "max_iter", max_iter, minimum=1)
+        check_choice(self.name, "scale", scale, ("correlation", "covariance"))
         self.sparsity = sparsity
+        self.scale = scale
         self.learn_sparsity = learn_sparsity
         self.ridge = ridge
         self.output = output
@@ -73,11 +80,11 @@ class SICE(SPDPooling):
     def transform(self, cov: Tensor) -> Tensor:
         sparsity = self.sparsity if self.log_sparsity is None else self.log_sparsity.to(cov.dtype).exp()
         precision = graphical_lasso(
-            self._correlation(cov), sparsity, tol=self.tol, max_iter=self.max_iter, polish=False, check_input=False
+            self._matrix(cov), sparsity, tol=self.tol, max_iter=self.max_iter, polish=False, check_input=False
         ).precision
         return partial_correlation(precision) if self.output == "partial_correlation" else precision
 
-    def _correlation(self, cov: Tensor) -> Tensor:
-        """Return correlations with unit diagonal, shrunk by the ridge."""
-        matrix = correlation(cov)
+    def _matrix(self, cov: Tensor) -> Tensor:
+        """Return correlations with unit diagonal, or covariances, shrunk by the ridge."""
+        matrix = correlation(cov) if self.scale == "correlation" else fill_dead_diagonal(cov)
         return shrink(matrix, self.ridge) / (1 + self.ridge) if self.ridge else matrix

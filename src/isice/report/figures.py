@@ -12,11 +12,13 @@ from .grid_plots import grid_caption, grid_figure
 from .pages import Picture
 from .panel_plots import panels_caption, panels_figure
 from .results import Results
+from .samples_plots import samples_caption, samples_figure
 from .theme import save_themed
 from .training_plots import accuracy_caption, accuracy_figure, curves_caption, curves_figure
 
 _FIGURES: dict[str, tuple[Callable[[Results], Figure | None], Callable[[Results], str]]] = {
     "panels": (panels_figure, panels_caption),
+    "samples": (samples_figure, samples_caption),
     "grid": (grid_figure, grid_caption),
     "accuracy": (accuracy_figure, accuracy_caption),
     "curves": (curves_figure, curves_caption),

@@ -1,11 +1,11 @@
 """Jobs: what they compute, and the record that each leaves."""
 
 import json
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from isice.config import config_hash, override
@@ -13,6 +13,7 @@ from isice.experiments import jobs
 from isice.experiments.jobs import _measure, run_job
 from isice.experiments.jobs.bench import BenchConfig, measure
 from isice.experiments.jobs.dataset import DatasetConfig, dataset_sizes
+from isice.experiments.jobs.samples import SamplesConfig
 from isice.experiments.jobs.structure import StructureConfig, estimation_error, random_precision
 from isice.experiments.loader import load_experiment, load_recipe
 from isice.experiments.runner import run_experiment
@@ -52,7 +53,7 @@ def test_a_new_kind_is_one_file(tmp_path, monkeypatch):
         "[experiment]\nkind = 'square'\n[grid]\nside = [2, 3]\n[metrics]\narea = { key = 'area' }\n"
     )
     experiment = load_experiment(tmp_path / "mine.toml")
-    run_experiment(experiment, tmp_path / "runs", partial(run_job, kind="square"))
+    run_experiment(experiment, tmp_path / "runs", run_job)
     assert [record["area"] for record in find_records(tmp_path)] == [4, 9]
     (table,) = build_report(load_results(tmp_path / "runs")).comparisons
     assert table.to_table().rows == [("2", "4.0"), ("3", "9.0")]
@@ -61,7 +62,7 @@ def test_a_new_kind_is_one_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize("pooling", ["gap", "isice_mlp"])
 def test_a_step_is_measured(tmp_path, pooling):
     config = BenchConfig(backbone="small_cnn", pooling=pooling, image_size=16, batch_size=2, reduce=4, repeats=2)
-    run_job(config, tmp_path, "label", kind="bench")
+    run_job(config, tmp_path, "label")
     found = record(tmp_path)
     assert (found["status"], found["kind"], found["repeats"]) == ("finished", "bench", 2)
     assert found["batch_seconds"] > 0
@@ -108,17 +109,37 @@ def test_peak_memory_on_a_gpu():
 
 def test_a_failed_measurement_is_recorded(tmp_path):
     with pytest.raises(ValueError, match="Did you mean 'isice'"):
-        run_job(BenchConfig(what="layer", pooling="isic"), tmp_path, "label", kind="bench")
+        run_job(BenchConfig(what="layer", pooling="isic"), tmp_path, "label")
     assert record(tmp_path)["status"] == "failed"
     assert "Did you mean 'isice'" in record(tmp_path)["error"]
 
 
-def test_datasets():
-    assert dataset_sizes(DatasetConfig("cars")) == {
-        "classes": 196, "images": {"total": 16185, "train": 8144, "test": 8041},
-    }  # fmt: skip
-    with pytest.raises(ValueError, match=r"one of known size .*got 'folder'"):
-        dataset_sizes(DatasetConfig("folder"))
+def two_images(root, missing=False):
+    """A miniature of MIT Indoor: two training images of two classes, one test image."""
+    lists = {"Train": ["bakery/a.png", "bar/b.png"], "Test": ["bar/c.png"]}
+    for name, lines in lists.items():
+        (root / "Images").mkdir(parents=True, exist_ok=True)
+        (root / f"{name}Images.txt").write_text("\n".join(lines))
+        for line in lines[: -1 if missing and name == "Train" else None]:
+            (root / "Images" / line).parent.mkdir(exist_ok=True)
+            Image.new("RGB", (12, 10), "green").save(root / "Images" / line)
+    return root
+
+
+def test_datasets_are_counted_in_their_files(tmp_path):
+    found = dataset_sizes(DatasetConfig("mit_indoor67", root=str(two_images(tmp_path / "whole"))))
+    assert found == {"classes": 2, "images": {"total": 3, "train": 2, "test": 1}}
+    part = two_images(tmp_path / "part", missing=True)
+    assert dataset_sizes(DatasetConfig("mit_indoor67", root=str(part)))["images"]["train"] == 1
+    with pytest.raises(ValueError, match=r"data\.root"):
+        dataset_sizes(DatasetConfig("mit_indoor67"))
+
+
+def test_sample_images(tmp_path):
+    root = str(two_images(tmp_path / "data"))
+    run_job(SamplesConfig("mit_indoor67", height=20, root=root), tmp_path / "run", "label")
+    assert record(tmp_path / "run")["shown"] == [{"index": 0, "class": "bar"}]
+    assert Image.open(tmp_path / "run" / "samples.png").size == (24, 20)
 
 
 @pytest.mark.parametrize("structure", ["dense", "dense_mild", "sparse"])

@@ -5,19 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from ...records import failure, new_record, write_record
-from ..job_configs import find_job
+from ..job_configs import find_job, kind_of
 
 
-def run_job(config: Any, folder: Path, label: str, *, kind: str = "train", force: bool = False) -> None:
+def run_job(config: Any, folder: Path, label: str, *, force: bool = False) -> None:
     """Compute one config and write its record to ``folder``, also if it fails.
 
     Args:
-        config: A config of the class that belongs to ``kind``.
+        config: A config, whose class tells the kind of job.
         folder: The folder of the run.
         label: Name in the progress display.
-        kind: The kind of job, the name of a file in this package.
         force: Start a training run over instead of resuming it.
     """
+    kind = kind_of(config)
     job = find_job(kind)
     if job.run is not None:
         job.run(config, folder, label, force)

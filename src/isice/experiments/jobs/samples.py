@@ -1,0 +1,52 @@
+"""Test images of a dataset in one row, for the figure of sample images."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...config import DataConfig
+from ...records import new_record, write_record
+from ..job_configs import Job
+
+SAMPLES_FILE = "samples.png"
+
+
+@dataclass(frozen=True)
+class SamplesConfig:
+    """The dataset, its folder, and how many images of which height are shown; ``seed`` draws them."""
+
+    name: str = "digits"
+    images: int = 8
+    height: int = 128
+    seed: int = 0
+    root: str | None = field(default=None, metadata={"hashed": False})
+
+
+def draw_samples(config: SamplesConfig, folder: Path, label: str, force: bool) -> None:
+    """Write a row of test images of different classes to ``samples.png``, and a record."""
+    import numpy as np
+    from PIL import Image
+
+    from ...data import dataset_info
+
+    loaded = dataset_info(config.name).load(DataConfig(name=config.name, root=config.root))
+    rng, labels = np.random.default_rng(config.seed), loaded.test.targets.numpy()
+    classes = rng.permutation(np.unique(labels))[: config.images]
+    chosen = [int(rng.choice(np.flatnonzero(labels == one))) for one in classes]
+    row = []
+    for index in chosen:
+        pixels = loaded.test[index].movedim(0, -1).numpy()
+        pixels = pixels if pixels.dtype == np.uint8 else (255 * pixels.clip(0, 1)).astype(np.uint8)
+        image = Image.fromarray(pixels.squeeze()).convert("RGB")
+        row.append(image.resize((max(round(image.width * config.height / image.height), 1), config.height)))
+    strip = Image.new("RGB", (sum(image.width + 4 for image in row) - 4, config.height), "white")
+    left = 0
+    for image in row:
+        strip.paste(image, (left, 0))
+        left += image.width + 4
+    folder.mkdir(parents=True, exist_ok=True)
+    strip.save(folder / SAMPLES_FILE)
+    shown = [{"index": index, "class": loaded.classes[labels[index]]} for index in chosen]
+    write_record(folder, new_record(config, {}) | {"kind": "samples", "status": "finished", "shown": shown})
+
+
+JOB = Job(SamplesConfig, run=draw_samples)
