@@ -121,7 +121,7 @@ def test_push_uploads_the_same_files(shared, monkeypatch):
 
 
 def repository(monkeypatch, folder, asked):
-    """Serves a folder as if it were a repository."""
+    """Serve a folder as if it were a repository."""
 
     def download(repo_id, filename=None, *, revision=None, **_):
         asked.append((repo_id, filename, revision))

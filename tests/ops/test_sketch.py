@@ -26,7 +26,7 @@ def features(*shape, seed=0):
 
 @pytest.fixture
 def few_positions_a_step(monkeypatch):
-    """Makes even small inputs pass through several steps of positions."""
+    """Make chunks so small that small inputs take several."""
     monkeypatch.setattr(sketch, "_CHUNK_ELEMENTS", 20)
 
 

@@ -1,4 +1,4 @@
-"""A folder of records as runs leave them, written by hand: reports need nothing else."""
+"""Run folders with hand-written records: all that reports need."""
 
 import json
 
@@ -49,13 +49,13 @@ def _write_run(folder, pooling, seed, accuracy, status="finished"):
 
 @pytest.fixture(scope="session")
 def write_run():
-    """Writes one run folder as training leaves it; returns its config."""
+    """Return a function that writes one run folder, as training does, and returns its config."""
     return _write_run
 
 
 @pytest.fixture(scope="session")
 def write_runs():
-    """Writes two seeds of gap, one finished and one failed run of isice into a folder."""
+    """Return a function that writes two runs of gap, and a finished and a failed run of isice."""
 
     def write(folder):
         _write_run(folder, "gap", 0, 0.5)

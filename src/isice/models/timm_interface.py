@@ -117,7 +117,7 @@ def _per_channel(values: Iterable[float], channels: int) -> tuple[float, ...]:
 
 
 def _layers_in_order(names: list[str]) -> dict[str, int]:
-    """Number the layers in their order; a layer is a name up to its first number, or the module."""
+    """Assign numbers to the layers in their order; a layer is a name up to its first number, or the module."""
     layers: dict[str, str] = {}
     for name in names:
         parts = name.split(".")
