@@ -141,6 +141,27 @@ def _is_finite(layer: Pooling) -> None:
             assert gradient.isfinite().all(), f"the gradient is not finite for features that are: {case}"
 
 
+def _is_finite_up_to_1e18(layer: Pooling) -> None:
+    cases = ("constant", "one live channel", "one position", "offset")
+    maps = {"random": random_features(layer, 2, 5, 5)} | {case: degenerate_maps(layer)[case] for case in cases}
+    for case, x in maps.items():
+        for scale in (1e15, 1e18):
+            own, large = copy.deepcopy(layer), (scale * x).clamp(max=1e18).requires_grad_()
+            value, loss = own(large, return_loss=True)
+            # A mean, because the value may be as large as a covariance, 1e36.
+            ((value * _weights(value)).mean() + loss).backward()
+            found = [value, large.grad, *(parameter.grad for parameter in own.parameters())]
+            assert all(one is None or one.isfinite().all() for one in found), f"not finite at {scale:g}: {case}"
+
+
+def _has_finite_gradients_in_float16(layer: Pooling) -> None:
+    for scale in (0.0, 6e-8, 1e-6, 1e-4):
+        x = (scale * random_features(layer, 2, 3, 3)).half()
+        value, gradient = value_and_gradient(copy.deepcopy(layer), x)
+        assert value.isfinite().all(), f"the value is not finite for float16 features of size {scale:g}"
+        assert gradient.isfinite().all(), f"the gradient is not finite for float16 features of size {scale:g}"
+
+
 def _has_gradients(layer: Pooling) -> None:
     x = random_features(layer, 3, 5, 5).requires_grad_()
     value, loss = layer(x, return_loss=True)
@@ -232,6 +253,8 @@ POOLING_CHECKS: dict[str, Callable[[Pooling], None]] = {
     "one image alone as in a batch": _treats_each_image_alone,
     "deterministic": _is_deterministic,
     "finite on degenerate features": _is_finite,
+    "finite up to 1e18": _is_finite_up_to_1e18,
+    "finite gradients in float16": _has_finite_gradients_in_float16,
     "gradients": _has_gradients,
     "float32 under autocast": _computes_in_float32,
     "float64": _keeps_float64,

@@ -47,6 +47,18 @@ def test_finite_for_any_finite_features(name, x):
 
 
 @pytest.mark.parametrize("name", POOLINGS)
+@pytest.mark.parametrize("case", ["offset", "scale"])
+def test_batch_does_not_matter_for_large_features(name, case):
+    # Products with a vector round differently by batch size from about 64 channels on.
+    x = torch.randn(4, 64, 14, 14, generator=torch.Generator().manual_seed(0)).relu()
+    x = x + 1000 if case == "offset" else 1e4 * x
+    layer = make(name, 64).eval()
+    with torch.no_grad():
+        together, alone = layer(x), torch.cat([layer(image[None]) for image in x])
+    assert (together - alone).abs().max() <= 1e-5 * alone.abs().max()
+
+
+@pytest.mark.parametrize("name", POOLINGS)
 def test_unknown_option_is_an_error_with_the_known_ones(name):
     with pytest.raises(TypeError, match=f"{name}: expected options among .*, got 'no_such_option'"):
         create_pooling(f"{name}(no_such_option=1)", CHANNELS, num_classes=5)

@@ -10,6 +10,8 @@ from torch import Tensor
 from .._checks import check_floating, is_half
 
 Operation = TypeVar("Operation", bound=Callable[..., Tensor])
+# Features beyond LARGE are scaled to about SCALED, where neither squares overflow nor an ε matters.
+LARGE, SCALED = 1e12, 1e6
 
 
 def full_precision(function: Operation) -> Operation:
@@ -22,6 +24,43 @@ def full_precision(function: Operation) -> Operation:
             return function(tensor.float() if is_half(tensor.dtype) else tensor, *args, **kwargs)
 
     return cast(Operation, wrapper)
+
+
+class _Widen(torch.autograd.Function):
+    """Conversion to float32 whose gradient saturates at the largest float16 instead of infinity."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.dtype = x.dtype
+        return x.float()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        largest = torch.finfo(ctx.dtype).max
+        # Infinite gradients stay infinite: they show that the loss has diverged.
+        saturated = torch.where(grads[0].isinf(), grads[0], grads[0].clamp(-largest, largest))
+        return saturated.to(ctx.dtype)
+
+
+def to_float32(x: Tensor) -> Tensor:
+    """Convert 16-bit features to float32; gradients in float16 saturate instead of overflowing."""
+    # bfloat16 has the range of float32.
+    return cast(Tensor, _Widen.apply(x)) if x.dtype == torch.float16 and x.requires_grad else x.float()
+
+
+def scale_down(x: Tensor, dim: int | tuple[int, ...]) -> Tensor:
+    """Divide slices along ``dim`` with entries beyond 1e12, to avoid overflow; others stay as they are.
+
+    The factor is a constant for the gradient. Use it before functions that do not depend on the
+    scale of their input.
+
+    Example:
+        >>> scale_down(torch.tensor([[1.0, 2.0], [1e18, 2e18]]), dim=-1)
+        tensor([[1.0000e+00, 2.0000e+00],
+                [5.0000e+05, 1.0000e+06]])
+    """
+    largest = x.detach().abs().amax(dim=dim, keepdim=True)
+    return x / torch.where(largest > LARGE, largest / SCALED, 1.0)
 
 
 @torch.library.custom_op("isice::exact_product", mutates_args=())

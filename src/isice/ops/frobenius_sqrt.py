@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .._checks import check_int, check_square
 from ._linalg import NO_VARIANCE, out_of_place
-from ._numerics import full_precision
+from ._numerics import LARGE, full_precision
 from .newton_schulz import factor_product, factor_product_derivative
 
 
@@ -56,8 +56,12 @@ def frobenius_sqrt(matrix: Tensor, n_iter: int = 5) -> Tensor:
     check_square("frobenius_sqrt", matrix)
     check_int("frobenius_sqrt", "n_iter", n_iter, minimum=1)
     flat = matrix.reshape(-1, *matrix.shape[-2:])
-    square = flat.square().sum(dim=(-2, -1), keepdim=True)
+    # The squares of large entries would overflow.
+    largest = flat.detach().abs().amax(dim=(-2, -1), keepdim=True)
+    scale = torch.where(largest > LARGE, largest, torch.ones_like(largest))
+    scaled = flat / scale
+    square = scaled.square().sum(dim=(-2, -1), keepdim=True)
     # Replace a zero norm before the square root, whose slope at zero is infinite.
     norm = torch.where(square > NO_VARIANCE**2, square, torch.ones_like(square)).sqrt()
-    root = cast(Tensor, _NormalizedSqrt.apply(flat / norm, n_iter))
-    return (root * norm.sqrt()).reshape(matrix.shape)
+    root = cast(Tensor, _NormalizedSqrt.apply(scaled / norm, n_iter))
+    return (root * (norm.sqrt() * scale.sqrt())).reshape(matrix.shape)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from .._checks import check_feature_map, check_int, is_half
 from .._specs import format_spec
+from ..ops._numerics import to_float32
 from ..ops.correlation import partial_correlation
 from ..ops.covariance import covariance
 from ..ops.vectorize import vectorize
@@ -18,7 +19,7 @@ class Pooling(nn.Module):
 
     A subclass stores its options under the names of its keyword-only constructor arguments, sets
     ``out_features`` and defines :meth:`pool`. It computes in float32, also under autocast, or in
-    float64 for float64 input.
+    float64 for float64 input. Gradients of float16 features saturate at the largest float16 number.
 
     Attributes:
         name: Registry name, given to :func:`register_pooling` or that of the file.
@@ -73,7 +74,7 @@ class Pooling(nn.Module):
         """Pool features (B, C, H, W); with ``return_loss`` also return the auxiliary loss."""
         check_feature_map(type(self).name, x, self.in_channels)
         with torch.autocast(x.device.type, enabled=False):
-            x = x.float() if is_half(x.dtype) else x
+            x = to_float32(x) if is_half(x.dtype) else x
             return self.pool_with_loss(x) if return_loss else self.pool(x)
 
     @classmethod

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from .._checks import check_choice, check_int
+from ..ops._numerics import scale_down
 from ..ops.signed_sqrt import l2_normalize, signed_sqrt
 from ..ops.sketch import random_hashes, random_maclaurin, random_signs, tensor_sketch
 from ._base import Pooling
@@ -55,7 +56,7 @@ class CompactBilinear(Pooling):
             self.register_buffer("weights", random_signs((2, n_features, in_channels), seed))
 
     def pool(self, x: Tensor) -> Tensor:
-        x = x.flatten(2)
+        x = scale_down(x.flatten(2), dim=(1, 2))
         if self.method == "tensor_sketch":
             features = tensor_sketch(x, self.index, self.sign, self.n_features)
         else:

@@ -13,6 +13,8 @@ from .compact_bilinear import CompactBilinear
 class RUN(CompactBilinear):
     """RUN: damp the leading eigenvector of XXᵀ by a rank-one update, then compact bilinear pooling.
 
+    It is computed in float64, so that an image has the same vector in any batch.
+
     Args:
         in_channels: Channels of the feature map.
         n_iter: Iterations of the power method that finds the eigenvector.
@@ -55,4 +57,7 @@ class RUN(CompactBilinear):
         self.register_buffer("start", random_normal((in_channels,), seed))
 
     def pool(self, x: Tensor) -> Tensor:
-        return super().pool(rank_one_update(x.flatten(2), self.start, self.n_iter, self.strength))
+        # In float64: products and transforms round differently in batches of another size, and the
+        # signed square root amplifies the differences of small entries to 1e-3.
+        updated = rank_one_update(x.flatten(2).double(), self.start, self.n_iter, self.strength)
+        return super().pool(updated).to(x.dtype)
