@@ -1,8 +1,11 @@
 """A step of the graphical lasso's ADMM from the step before: accuracy, refusal, and what float32 can do with it."""
 
+import numpy as np
 import pytest
 import torch
 
+from isice.ops.correlation import correlation
+from isice.ops.covariance import covariance
 from isice.ops.graphical_lasso import graphical_lasso, solver
 from isice.ops.graphical_lasso.admm import Strategy, admm
 from isice.ops.graphical_lasso.certificate import (
@@ -160,3 +163,20 @@ def test_factors_are_those_of_the_matrix_whatever_its_size(size):
     torch.testing.assert_close(factor[0], torch.linalg.cholesky(cov[0]))
     assert int(info[0]) == 0
     assert int(info[1]) > 0
+
+
+def test_corrected_steps_converge_on_singular_correlations_with_a_strong_common_factor():
+    """Rectified features of fewer positions than channels, as a network has them."""
+    generator = torch.Generator().manual_seed(1)
+    loadings = torch.randn(2, 192, 8, generator=generator)
+    factors = torch.randn(2, 8, 100, generator=generator) + 1
+    features = (loadings @ factors + 0.5 * torch.randn(2, 192, 100, generator=generator)).relu()
+    cov = correlation(covariance(features))  # a dead channel has no correlation
+    result = graphical_lasso(cov, 0.1)
+    assert int(result.n_iter.max()) <= 80  # with exact Θ-steps about 45
+    for s, theta, w in zip(*(t.double().numpy() for t in (cov, result.precision, result.dual)), strict=True):
+        assert np.abs(w - s).max() <= 0.1 + 1e-6
+        np.testing.assert_allclose(w.diagonal(), 1.0, atol=1e-6)
+        penalty = 0.1 * (np.abs(theta).sum() - np.trace(theta))
+        primal = (s * theta).sum() + penalty - np.linalg.slogdet(theta)[1]
+        assert primal - np.linalg.slogdet(w)[1] - 192 <= 1.01 * 1e-4 * 192

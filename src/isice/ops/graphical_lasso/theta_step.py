@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .._linalg import plus_transpose
 
-MAX_RESIDUAL = 2.0  # largest ‖I − sym(ΘK)‖_F/√D at which a Newton step is trusted
+MAX_RESIDUAL = 1.0  # largest ‖I − sym(ΘK)‖_F/√D at which a Newton step is trusted; from 2 on ADMM can diverge
 CONTRACTION = 0.25  # remaining error of a correction; less costs more than it saves
 FIRST_ITERATIONS, FIRST_CONTRACTION = 3, 0.2  # the first iterations change Θ most
 MAX_TERMS = 10  # a polynomial with more terms costs as much as the root from scratch
