@@ -32,7 +32,8 @@ _RENAMED = {"data.split": "data.partition"}
 class ModelConfig:
     """The network ②–⑦: arguments of :func:`isice.create_model`.
 
-    ``img_size`` defaults to ``data.image_size``.
+    ``img_size`` defaults to ``data.image_size``. ``weights`` is the SHA-256 (first 16 digits) of the
+    file ``checkpoint_path``. A run is then identified by this content, not by the path.
     """
 
     backbone: str = "small_cnn"
@@ -41,6 +42,7 @@ class ModelConfig:
     pretrained: bool = False
     checkpoint_path: str | None = None
     img_size: int | None = None
+    weights: str | None = field(default=None, metadata=_ADDED)
 
     def __post_init__(self) -> None:
         for name in ("reduce", "img_size"):
@@ -85,7 +87,9 @@ class DataConfig:
             check_int("config", "data.image_size", self.image_size, minimum=1)
         if not 0.0 <= self.val_fraction < 1.0:
             raise ValueError(f"config: expected 0 ≤ data.val_fraction < 1, got {self.val_fraction}.")
-        check_choice("config", "data.transform", self.transform, ("auto", "none", "paper", "crop", "randaugment"))
+        check_choice(
+            "config", "data.transform", self.transform, ("auto", "none", "paper", "center", "crop", "randaugment")
+        )
         check_number("config", "data.color_jitter", self.color_jitter)
         check_choice("config", "data.on_bad_image", self.on_bad_image, ("stop", "skip"))
         check_choice("config", "data.cache", self.cache, ("none", "ram", "gpu"))
@@ -162,7 +166,8 @@ class RunConfig:
 
     ``select_on`` is the split on which the reported epoch is selected: ``"val"``, ``"test"`` (noted
     in the record), ``"last"`` for the last epoch, or ``"auto"`` for ``"val"`` if there is a
-    validation split, else ``"last"``. ``devices`` and ``nodes`` count the processes to start;
+    validation split, else ``"last"``. ``eval_flip`` averages the predicted probabilities of every
+    image and its mirror image in evaluation. ``devices`` and ``nodes`` count the processes to start;
     torchrun and SLURM set them instead. ``data.batch_size`` is the global batch size, summed over
     all processes.
 
@@ -180,6 +185,7 @@ class RunConfig:
     precision: str = "fp32"
     select_on: str = "auto"
     sync_bn: bool = False
+    eval_flip: bool = field(default=False, metadata=_ADDED)
     device: str = field(default="auto", metadata=_EXECUTION)
     devices: int = field(default=1, metadata=_EXECUTION)
     nodes: int = field(default=1, metadata=_EXECUTION)
@@ -284,6 +290,8 @@ def config_hash(config: RunConfig) -> str:
 def _hashed(config: Any) -> dict[str, Any]:
     kept = [f for f in dataclasses.fields(config) if f.metadata.get("hashed", True) and not _is_unset(config, f)]
     values = {f.metadata.get("hashed_as", f.name): getattr(config, f.name) for f in kept}
+    if isinstance(config, ModelConfig) and config.weights is not None:
+        values["checkpoint_path"] = None
     return {name: _hashed(v) if dataclasses.is_dataclass(v) else v for name, v in values.items()}
 
 

@@ -94,3 +94,12 @@ def test_normalisation_against_torchvision():
         before = image.clone()
         torch.testing.assert_close(own(image), theirs(image), rtol=0, atol=2e-6)
         assert torch.equal(image, before)
+
+
+def test_center_keeps_the_aspect_ratio_and_takes_the_central_square():
+    train, evaluate = create_transforms("center", 4, mean=None, std=None)
+    image = torch.arange(8, dtype=torch.uint8).expand(3, 4, 8).contiguous()  # twice as wide as high
+    torch.testing.assert_close(255 * evaluate(image)[0, 0], torch.tensor([2.0, 3, 4, 5]))
+    assert train.only_flips
+    assert len(train.augment) == 1
+    assert not evaluate.augment

@@ -98,3 +98,17 @@ def test_report_never_imports_torch(runs):
         "import sys; from isice.report import write_report; write_report(sys.argv[1]); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(runs)], check=False).returncode == 0
+
+
+def test_a_selection_on_the_test_part_is_said(tmp_path, write_runs):
+    import json
+
+    folder = write_runs(tmp_path)
+    assert "best one on the test part" not in (write_report(folder)["markdown"]).read_text(encoding="utf-8")
+    record = next(folder.glob("*/record.json"))
+    content = json.loads(record.read_text(encoding="utf-8"))
+    content["config"]["select_on"] = "test"
+    record.write_text(json.dumps(content), encoding="utf-8")
+    text = (write_report(folder)["markdown"]).read_text(encoding="utf-8")
+    assert "In 1 of" in text
+    assert "the reported epoch is the best one on the test part, as asked for" in text

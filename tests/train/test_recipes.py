@@ -3,19 +3,31 @@
 from importlib.resources import files
 
 import pytest
+import torch
 
 from isice.config import from_dict, load_config, override, to_dict, to_toml
-from isice.data import dataset_info
+from isice.data import dataset_info, load_splits
 from isice.experiments.loader import load_recipe
 from isice.models import PAPER_BACKBONES
 from isice.pooling import create_pooling
+from isice.train import train_run
+from isice.train.checkpoint import read_checkpoint
 from isice.train.optim import lr_factor
+from tests.train._tiny import TINY, Linear, build_linear
 
 NAMES = sorted(path.name.removesuffix(".toml") for path in files("isice.experiments").joinpath("recipes").iterdir())
 
 
 def test_the_recipes():
-    assert NAMES == ["finegrained_cnn", "imagenet100", "paper_cnn", "paper_transformer", "short", "small"]
+    assert NAMES == [
+        "finegrained_cnn",
+        "imagenet100",
+        "paper_cnn",
+        "paper_transformer",
+        "published_cnn",
+        "short",
+        "small",
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,3 +64,24 @@ def test_short():
     config = load_recipe("short")
     assert (config.optim.epochs, config.optim.lr, config.optim.classifier_lr_factor) == (24, 1.2e-4, 5.0)
     assert (config.data.image_size, config.precision) == (224, "bf16")
+
+
+def test_the_published_recipe():
+    config = load_recipe("published_cnn")
+    assert (config.data.transform, config.data.batch_size, config.eval_flip) == ("center", 50, True)
+    assert (config.optim.weight_decay, config.optim.classifier_weight_decay, config.optim.epochs) == (0.05, 0.0, 100)
+    assert config.select_on == "last"
+
+
+def test_mirror_averaging_in_evaluation(tmp_path):
+    config = override(TINY, ["eval_flip=true", "optim.epochs=1"])
+    record = train_run(config, tmp_path, build=build_linear)
+    test, model = load_splits(config.data).test, Linear()
+    model.load_state_dict(read_checkpoint(tmp_path, "best").weights)
+    images = torch.stack([test[index][0] for index in range(len(test))])
+    with torch.no_grad():
+        both = model(images).softmax(dim=1) + model(images.flip(-1)).softmax(dim=1)
+        alone = (model(images).argmax(dim=1) == test.targets).double().mean().item()
+    expected = (both.argmax(dim=1) == test.targets).double().mean().item()
+    assert record["accuracy"]["test"] == pytest.approx(expected)
+    assert expected != alone

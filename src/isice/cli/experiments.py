@@ -27,6 +27,17 @@ def run(
         Path | None,
         typer.Option("--data-root", envvar="ISICE_DATA", help="Folder with one sub-folder per dataset."),
     ] = None,
+    weights_root: Annotated[
+        Path | None,
+        typer.Option(
+            "--weights-root",
+            envvar="ISICE_WEIGHTS",
+            help="Folder with one weight file per backbone, such as vgg16.safetensors.",
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Train also the runs for which the table prints no number.")
+    ] = False,
     devices: Annotated[
         str | None, typer.Option("--devices", help="Devices to run on in parallel, such as 0,1,2.")
     ] = None,
@@ -66,7 +77,9 @@ def run(
     folder, pool = out or RUNS / chosen.name, out or RUNS
     from ._data_roots import check_data, missing_data, place_of, with_roots
 
-    cells = with_roots(select_cells(chosen, limit or (), shard=shard, only=only_cell), data_root)
+    chosen = chosen.with_weights_from(weights_root, select_cells(chosen, limit or (), printed=not everything))
+    selected = select_cells(chosen, limit or (), shard=shard, only=only_cell, printed=not everything)
+    cells = with_roots(selected, data_root)
     steps = plan(cells, find_records(pool), force=force)
     if dry_run:
         _show_plan(steps, f"{chosen.title} → {folder}")

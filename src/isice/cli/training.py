@@ -32,6 +32,14 @@ def train(
             show_default=False,
         ),
     ] = None,
+    weights_root: Annotated[
+        Path | None,
+        typer.Option(
+            "--weights-root",
+            envvar="ISICE_WEIGHTS",
+            help="Folder with one weight file per backbone, such as vgg16.safetensors.",
+        ),
+    ] = None,
     settings: Settings = None,
 ) -> None:
     """Train one network and write its record and report. Rerun the same command to resume.
@@ -46,6 +54,7 @@ def train(
     """
     from .._specs import spec_name
     from ..config import config_hash, override
+    from ..experiments.weight_files import find_all, with_weights
     from ..inference import evaluate_run
     from ..train import train_run
     from ..train.launch import is_main_process
@@ -54,6 +63,8 @@ def train(
     shortcuts = {"model.backbone": model, "model.pooling": pooling, "data.name": data}
     assignments = [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
     config = override(_base_config(recipe, out, resume), [*assignments, *(settings or [])])
+    if not resume:
+        config = with_weights(config, find_all(weights_root, [config]))
     name = f"{spec_name(config.model.pooling)}-{config_hash(config)}"
     folder = out or Path("runs") / "train" / name
     mode = {None: "auto", True: "must", False: "never"}[resume]

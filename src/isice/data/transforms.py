@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 
 from .._checks import check_choice, check_int, check_number
 
-TRANSFORMS = ("none", "paper", "crop", "randaugment")
+TRANSFORMS = ("none", "paper", "center", "crop", "randaugment")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 # Central crop of the evaluation as a fraction of the shorter side: the usual 224 of 256.
@@ -62,7 +62,8 @@ def create_transforms(
 
     Args:
         kind: ``"none"`` resizes to size×size without keeping the aspect ratio, ``"paper"`` also
-            flips at random, ``"crop"`` takes a random resized crop and flips, ``"randaugment"``
+            flips at random, ``"center"`` resizes the shorter side to ``size``, takes the central square
+            and flips, ``"crop"`` takes a random resized crop and flips, ``"randaugment"``
             adds RandAugment to ``"crop"``. Evaluation resizes, or takes the central crop where
             training crops.
         size: Height and width of the result.
@@ -80,9 +81,11 @@ def create_transforms(
     check_number("data", "color_jitter", color_jitter)
     finish = Normalize(mean, std)
     jitter = (v2.ColorJitter(color_jitter, color_jitter, color_jitter),) if color_jitter else ()
-    if kind in ("none", "paper"):
+    if kind in ("none", "paper", "center"):
         square = v2.Resize((size, size), antialias=True)
-        flip = (v2.RandomHorizontalFlip(),) if kind == "paper" else ()
+        if kind == "center":
+            square = v2.Compose([v2.Resize(size, antialias=True), v2.CenterCrop(size)])
+        flip = () if kind == "none" else (v2.RandomHorizontalFlip(),)
         return Transform(square, (*flip, *jitter), finish), Transform(square, (), finish)
     crop = (v2.RandomResizedCrop(size, antialias=True), v2.RandomHorizontalFlip())
     policy = (v2.RandAugment(),) if kind == "randaugment" else ()

@@ -31,6 +31,7 @@ from ..config import RunConfig, config_hash, from_dict, override, read_toml, spl
 from .axes import Axis, Value, flatten, nest, read_axes, without_settings
 from .job_configs import find_job, job_kinds
 from .published_numbers import METRIC, Aggregate, Metric, PublishedTable, read_aggregates, read_metrics, read_published
+from .weight_files import find_all, with_weights
 
 _HERE = Path(str(files(__package__)))
 _ABOUT = ("title", "description", "recipe", "seeds", "kind", "expand", "after", "images")
@@ -67,6 +68,7 @@ class Experiment:
         plot: The axes of the figure of results.
         after: Text for the report on what to do with the finished runs.
         images: Number of test images in the heat maps of the report.
+        weights: Weight files by backbone, see :mod:`isice.experiments.weight_files`.
     """
 
     name: str
@@ -87,6 +89,11 @@ class Experiment:
     plot: dict[str, Any] = field(default_factory=dict)
     after: str = ""
     images: int = 0
+    weights: dict[str, Path | None] = field(default_factory=dict)
+
+    def with_weights_from(self, root: str | Path | None, cells: "Iterable[Cell]") -> "Experiment":
+        """Take the weights of the backbones of ``cells`` from a folder."""
+        return replace(self, weights=find_all(root, (cell.config for cell in cells)))
 
     def with_settings(self, assignments: Iterable[str] = (), seeds: Iterable[int] | None = None) -> "Experiment":
         """Apply overrides ``a.b=c``; a setting that the grid varies becomes fixed."""
@@ -136,6 +143,7 @@ class Experiment:
         for options in itertools.product(*repeats.values()):
             repeated = dict(zip(repeats, options, strict=True))
             config = _as_config_of(kind, self._config(at, values, repeated))
+            config = with_weights(config, self.weights) if self.weights else config
             words = "".join(
                 f" {_RUN_WORDS.get(key, key.rsplit('.', 1)[-1])} {option}" for key, option in repeated.items()
             )

@@ -22,7 +22,12 @@ class Step:
 
 
 def select_cells(
-    experiment: Experiment, limits: Iterable[str] = (), *, shard: str | None = None, only: int | None = None
+    experiment: Experiment,
+    limits: Iterable[str] = (),
+    *,
+    shard: str | None = None,
+    only: int | None = None,
+    printed: bool = False,
 ) -> list[Cell]:
     """Return the cells to run.
 
@@ -31,6 +36,7 @@ def select_cells(
         limits: ``axis=value`` or ``axis=value,value``: only these values of that axis.
         shard: ``"i/n"``: every n-th cell, from the i-th on, counted from 0.
         only: The index of a single cell among those within the limits, counted from 0.
+        printed: Leave out the training runs whose table has no published number for them.
 
     Example:
         >>> from isice.experiments.loader import load_experiment
@@ -39,6 +45,8 @@ def select_cells(
     """
     wanted = read_limits(experiment, limits)
     cells = [cell for cell in experiment.cells() if all(cell.at[axis] in names for axis, names in wanted.items())]
+    if printed:
+        cells = [cell for cell in cells if has_published_number(experiment, cell)]
     if only is not None:
         if not 0 <= only < len(cells):
             raise ValueError(f"run: expected --only-cell from 0 to {len(cells) - 1}, got {only}.")
@@ -47,6 +55,19 @@ def select_cells(
         index, count = _read_shard(shard)
         return cells[index::count]
     return cells
+
+
+def has_published_number(experiment: Experiment, cell: Cell) -> bool:
+    """Return whether the table prints a number for a training run; always true without a table."""
+    table = experiment.printed
+    if table is None or experiment.kind != "train":
+        return True
+    of = {(aggregate.axis, aggregate.name): aggregate.of for aggregate in experiment.aggregates}
+    for key, _ in table.numbers:
+        place = {axis: value for axis, value in zip(table.axes, key, strict=True) if axis in cell.at}
+        if all(cell.at[axis] in of.get((axis, value), (value,)) for axis, value in place.items()):
+            return True
+    return False
 
 
 def read_limits(experiment: Experiment, limits: Iterable[str]) -> dict[str, set[str]]:

@@ -82,7 +82,8 @@ def evaluate_run(
         folder: The run folder.
         split: ``"test"``, ``"val"`` or ``"train"``.
         which: The checkpoint: ``"best"``, the epoch that the record reports, or ``"last"``.
-        flip: Average the probabilities of each image and its mirror image.
+        flip: Average the probabilities of each image and its mirror image; always so if the run sets
+            ``eval_flip``.
         settings: Overrides of the config (``"data.root=…"``, ``"device=cpu"``, ``"precision=fp32"``).
         track: Wraps the iterator over batches, to display progress.
     """
@@ -90,6 +91,7 @@ def evaluate_run(
     settings = list(settings)
     trained = load_trained(folder, which)
     config = _evaluation_config(trained.config, settings)
+    flip = flip or config.eval_flip
     device = resolve_device(config.device)
     with cpu_threads(config.threads):
         splits = load_splits(config.data)

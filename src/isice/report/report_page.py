@@ -127,6 +127,21 @@ def _shared_settings(results: Results) -> dict[str, Any]:
 
 
 def _remarks(results: Results) -> list[str]:
+    return _chosen_on_test(results) + _plan_remarks(results)
+
+
+def _chosen_on_test(results: Results) -> list[str]:
+    """Say which accuracies are optimistic because the test images chose the epoch."""
+    runs = [record for record in results.records if record["config"].get("select_on") == "test"]
+    if not runs:
+        return []
+    return [
+        f"In {len(runs)} of {len(results.records)} runs the reported epoch is the best one on the test part, as asked "
+        "for; these accuracies are optimistic."
+    ]
+
+
+def _plan_remarks(results: Results) -> list[str]:
     manifest = results.manifest
     if manifest is None:
         listed = ", ".join(results.apart)

@@ -2,6 +2,7 @@
 
 import datetime
 import gc
+import hashlib
 import io
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +18,7 @@ from .._atomic import write_atomically
 from ..config import RunConfig, to_toml
 from ..data import Splits, load_splits
 from ..models import create_model
+from ..models.weights import check_file
 from ..records import ARRAYS_FILE, commit, failure, new_record, write_record
 from .checkpoint import Checkpoint, load_weights_into, read_checkpoint
 from .class_descriptors import class_descriptors
@@ -198,6 +200,8 @@ def _load_reported(trainer: Trainer) -> int:
 def build_model(config: RunConfig, splits: Splits) -> nn.Module:
     """Create the network of ``config.model`` for the classes, channels and image size of the data."""
     model = config.model
+    if model.weights is not None and model.checkpoint_path is not None:
+        _check_content(model.checkpoint_path, model.weights)
     return create_model(
         model.backbone,
         pooling=model.pooling,
@@ -208,6 +212,16 @@ def build_model(config: RunConfig, splits: Splits) -> nn.Module:
         in_chans=splits.info.channels,
         img_size=model.img_size or splits.info.image_size,
     )
+
+
+def _check_content(path: str, digest: str) -> None:
+    with check_file(path).open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if not found.startswith(digest):
+        raise ValueError(
+            f"train: expected weights with the SHA-256 {digest}… in {path!r}, got {found[: len(digest)]}…; "
+            "use the file that the run was made for, or start another run."
+        )
 
 
 def seed_everything(seed: int) -> None:

@@ -252,8 +252,10 @@ class Trainer:
         for batch in loader:
             x, target = self._to_device(*batch)
             with self.fabric.autocast():
-                logits = model(x)
-            counts[0] += (logits.argmax(dim=1) == target).sum()
+                scores = model(x)
+                if self.config.eval_flip:
+                    scores = scores.float().softmax(dim=1) + model(x.flip(-1)).float().softmax(dim=1)
+            counts[0] += (scores.argmax(dim=1) == target).sum()
             counts[1] += len(target)
         correct, images = self._sum(counts).tolist()
         return float(correct / images)

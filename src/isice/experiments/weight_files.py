@@ -1,0 +1,66 @@
+"""Weight files of backbones: found by name in a folder, identified by their content.
+
+A folder of weights holds ``<backbone>.safetensors`` (or ``.pth``, ``.pt``, ``.bin``), with or
+without a tag: ``vgg16.safetensors``, ``vgg16.tv_in1k.safetensors``.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from ..config import RunConfig
+
+SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+
+
+def find_weights(root: str | Path, backbone: str) -> Path | None:
+    """Return the weight file of a backbone, or None; several candidates are an error."""
+    found = [
+        path
+        for path in sorted(Path(root).expanduser().glob(f"{backbone}.*"))
+        if path.suffix in SUFFIXES and path.is_file()
+    ]
+    if len(found) > 1:
+        listed = ", ".join(path.name for path in found)
+        raise ValueError(f"weights: expected one file for {backbone!r} in {str(root)!r}, got {listed}; keep one.")
+    return found[0] if found else None
+
+
+def content_hash(path: str | Path) -> str:
+    """Return the first 16 hexadecimal digits of the SHA-256 of a file."""
+    with Path(path).expanduser().open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def with_weights(config: RunConfig, files: dict[str, Path | None]) -> RunConfig:
+    """Set ``model.checkpoint_path`` and ``model.weights`` of a pretrained backbone that has a file.
+
+    A given ``checkpoint_path`` takes precedence; it is identified by its content, too.
+    """
+    model = config.model
+    path = model.checkpoint_path or (files.get(model.backbone) if model.pretrained else None)
+    if path is None or not Path(path).expanduser().is_file():
+        return config
+    return replace(config, model=replace(model, checkpoint_path=str(path), weights=content_hash(path)))
+
+
+def find_all(root: str | Path | None, configs: Iterable[object]) -> dict[str, Path | None]:
+    """Find the files of all pretrained backbones; a missing one is an error that names all missing.
+
+    Args:
+        root: Folder of weights; None for none.
+        configs: Configs of the runs; others than training runs are ignored.
+    """
+    if root is None:
+        return {}
+    models = [config.model for config in configs if isinstance(config, RunConfig)]
+    names = sorted({model.backbone for model in models if model.pretrained and model.checkpoint_path is None})
+    files = {name: find_weights(root, name) for name in names}
+    missing = [name for name, path in files.items() if path is None]
+    if missing:
+        raise FileNotFoundError(
+            f"weights: expected a file for every backbone in {str(root)!r}, missing: {', '.join(missing)}; "
+            f"add {missing[0]}.safetensors, or leave out --weights-root (ISICE_WEIGHTS) to download."
+        )
+    return files

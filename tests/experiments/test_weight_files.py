@@ -1,0 +1,74 @@
+"""Weight files: found by backbone, identified by content, checked before anything runs."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from isice.config import RunConfig, config_hash, override
+from isice.experiments.loader import load_experiment
+from isice.experiments.plan import select_cells
+from isice.experiments.weight_files import content_hash, find_all, find_weights, with_weights
+
+PRETRAINED = override(RunConfig(), ["model.backbone=vgg16", "model.pretrained=true"])
+
+
+def weights(folder, name="vgg16.safetensors", value=1.0):
+    folder.mkdir(exist_ok=True)
+    save_file({"x": torch.full((2,), value)}, folder / name)
+    return folder
+
+
+def test_the_hash_is_that_of_the_content_and_not_of_the_path(tmp_path):
+    one, same, other = (weights(tmp_path / name, value=value) for name, value in (("a", 1), ("b", 1), ("c", 2)))
+    hashes = [config_hash(with_weights(PRETRAINED, find_all(root, [PRETRAINED]))) for root in (one, same, other)]
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert config_hash(PRETRAINED) not in hashes
+
+
+def test_a_config_without_a_file_keeps_its_hash():
+    assert config_hash(with_weights(PRETRAINED, {})) == config_hash(PRETRAINED)
+    assert config_hash(RunConfig()) == "785663b686fb"
+
+
+def test_a_tag_is_allowed_and_two_files_are_not(tmp_path):
+    weights(tmp_path, "vgg16.tv_in1k.safetensors")
+    weights(tmp_path, "vgg16_bn.safetensors")
+    assert find_weights(tmp_path, "vgg16").name == "vgg16.tv_in1k.safetensors"
+    weights(tmp_path)
+    with pytest.raises(ValueError, match="expected one file for 'vgg16'"):
+        find_weights(tmp_path, "vgg16")
+
+
+def test_missing_files_are_named_together(tmp_path):
+    resnet = override(PRETRAINED, ["model.backbone=resnet50"])
+    with pytest.raises(FileNotFoundError, match="missing: resnet50, vgg16"):
+        find_all(tmp_path, [PRETRAINED, resnet, RunConfig()])
+
+
+def test_the_cells_of_a_table_take_the_file_of_their_backbone(tmp_path):
+    weights(tmp_path)
+    table = load_experiment("table1")
+    cells = select_cells(table, ["backbone=vgg16", "dataset=cub200"])
+    found = select_cells(table.with_weights_from(tmp_path, cells), ["backbone=vgg16", "dataset=cub200"])
+    assert {cell.config.model.weights for cell in found} == {content_hash(tmp_path / "vgg16.safetensors")}
+    assert {cell.hash for cell in found}.isdisjoint(cell.hash for cell in cells)
+    assert len(found) == 19
+
+
+def test_a_run_refuses_a_file_that_changed(tmp_path):
+    from isice.data import load_splits
+    from isice.train.run import build_model
+
+    weights(tmp_path)
+    config = with_weights(PRETRAINED, find_all(tmp_path, [PRETRAINED]))
+    weights(tmp_path, value=3.0)
+    with pytest.raises(ValueError, match="expected weights with the SHA-256"):
+        build_model(config, load_splits(RunConfig().data))
+
+
+def test_only_runs_with_a_printed_number_by_default():
+    table = load_experiment("table1")
+    assert (len(select_cells(table)), len(select_cells(table, printed=True))) == (900, 596)
+    nine = load_experiment("table9")
+    assert len(select_cells(nine)) - len(select_cells(nine, printed=True)) == 8  # N = 1
+    assert len(select_cells(load_experiment("memory"), printed=True)) == 4
