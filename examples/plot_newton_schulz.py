@@ -30,7 +30,7 @@ def main(out: str) -> None:
         ax.plot(x, 1 / x, color="#57606a", linestyle="--", linewidth=1.4)
         ax.annotate("exact inverse", (2.2e-5, 5e4))
         for index, steps in enumerate(STEPS):
-            inverse = F.newton_schulz_inverse(cov, steps).diagonal()
+            inverse = F.newton_schulz_inverse(cov, n_iter=steps).diagonal()
             print(f"{steps:2d} steps: largest eigenvalue {inverse.max():9.1f}, cap 2.25^{steps} = {2.25**steps:9.1f}")
             ax.plot(x, inverse, color=colour_of(index), linewidth=2)
             ax.annotate(f"{steps} steps, cap {2.25**steps:,.0f}", (1.2e-6, 1.12 * 2.25**steps), color=colour_of(index))

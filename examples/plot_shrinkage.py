@@ -43,7 +43,9 @@ def feature_map() -> tuple[Tensor, Tensor]:
 def newton_schulz_weight(x: Tensor, steps: int = 7) -> Tensor:
     """Return 1 − f(x)/f(0) for the eigenvalues f of the stopped inverse."""
     share = x / CHANNELS  # of the trace, which the inverse sets to one
-    inverse = F.newton_schulz_inverse(torch.diag_embed(torch.stack([share, 0 * share, 1 - share], dim=-1)), steps)
+    inverse = F.newton_schulz_inverse(
+        torch.diag_embed(torch.stack([share, 0 * share, 1 - share], dim=-1)), n_iter=steps
+    )
     return 1 - inverse[:, 0, 0] / inverse[:, 1, 1]
 
 

@@ -25,6 +25,7 @@ INTERNAL = {
     "newton_schulz_value",
     "newton_schulz_vjp",
     "newton_steps",
+    "preset_options",
     "update",
 }
 # Operations that accept any float tensor, or none, as their first argument.

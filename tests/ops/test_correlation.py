@@ -51,7 +51,7 @@ def test_regularized_precision(make_cov):
     sigma = cov / cov.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     expected = torch.linalg.inv(4 * sigma + 0.5 * torch.eye(4, dtype=torch.float64))
     torch.testing.assert_close(F.regularized_precision(cov, method="ridge", ridge=0.5), expected)
-    torch.testing.assert_close(F.regularized_precision(cov, n_iter=3), F.newton_schulz_inverse(sigma, 3))
+    torch.testing.assert_close(F.regularized_precision(cov, n_iter=3), F.newton_schulz_inverse(sigma, n_iter=3))
     for method in ("ridge", "newton_schulz"):
         assert torch.autograd.gradcheck(
             lambda a, m=method: F.regularized_precision(symmetric(a), method=m, n_iter=2), cov.clone().requires_grad_()

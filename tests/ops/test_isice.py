@@ -47,7 +47,9 @@ def test_gradcheck(make_cov):
 def test_no_iteration_is_the_precision_matrix(make_cov):
     cov = make_cov(2, 5)
     sigma = cov / cov.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
-    torch.testing.assert_close(F.isice(cov, n_iter=0, normalize="none", alpha=0.0), F.newton_schulz_inverse(sigma, 7))
+    torch.testing.assert_close(
+        F.isice(cov, n_iter=0, normalize="none", alpha=0.0), F.newton_schulz_inverse(sigma, n_iter=7)
+    )
 
 
 def test_presets(make_cov):

@@ -23,7 +23,7 @@ POWERS = {"sqrt": 0.5, "inverse_sqrt": -0.5, "inverse": -1.0}
 def test_value_and_gradient_against_the_printed_algorithm(kind, n_iter, size, make_cov, generator):
     cov = make_cov(3, size).requires_grad_()
     weights = torch.randn(3, size, size, generator=generator, dtype=torch.float64)
-    value, expected = KINDS[kind](cov, n_iter), newton_schulz_reference(cov, n_iter, kind)
+    value, expected = KINDS[kind](cov, n_iter=n_iter), newton_schulz_reference(cov, n_iter, kind)
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-13)
     gradient = torch.autograd.grad((value * weights).sum(), cov)[0]
     expected_gradient = symmetric(torch.autograd.grad((expected * weights).sum(), cov)[0])
@@ -35,14 +35,14 @@ def test_converges_to_the_eigendecomposition(kind, make_cov):
     cov = make_cov(2, 6, samples=200)
     values, vectors = torch.linalg.eigh(cov)
     exact = (vectors * values.unsqueeze(-2) ** POWERS[kind]) @ vectors.mT
-    torch.testing.assert_close(KINDS[kind](cov, 30), exact, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(KINDS[kind](cov, n_iter=30), exact, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradcheck_first_and_second(kind, make_cov):
     cov = make_cov(2, 3).requires_grad_()
-    assert torch.autograd.gradcheck(lambda a: KINDS[kind](symmetric(a), 3), cov)
-    assert torch.autograd.gradgradcheck(lambda a: KINDS[kind](symmetric(a), 3), cov)
+    assert torch.autograd.gradcheck(lambda a: KINDS[kind](symmetric(a), n_iter=3), cov)
+    assert torch.autograd.gradgradcheck(lambda a: KINDS[kind](symmetric(a), n_iter=3), cov)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -82,7 +82,7 @@ def test_float32_accuracy_at_256_channels(generator):
 )
 def test_finite_for_any_finite_features(x, kind, n_iter):
     features = torch.from_numpy(x)[None].requires_grad_()
-    value = KINDS[kind](F.covariance(features), n_iter)
+    value = KINDS[kind](F.covariance(features), n_iter=n_iter)
     assert value.isfinite().all()
     assert torch.autograd.grad(value.sum(), features)[0].isfinite().all()
 
@@ -93,6 +93,6 @@ def test_errors(kind):
     with pytest.raises(ValueError, match=rf"{name}: expected square matrices .*, got \(8, 256, 49\)"):
         KINDS[kind](torch.zeros(8, 256, 49))
     with pytest.raises(ValueError, match=f"{name}: expected n_iter ≥ 1, got 0"):
-        KINDS[kind](torch.eye(3), 0)
+        KINDS[kind](torch.eye(3), n_iter=0)
     with pytest.raises(TypeError, match=f"{name}: expected n_iter to be an integer, got 2.5"):
-        KINDS[kind](torch.eye(3), 2.5)
+        KINDS[kind](torch.eye(3), n_iter=2.5)

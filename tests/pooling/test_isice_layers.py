@@ -16,8 +16,8 @@ def x():
     ("spec", "operation"),
     [
         ("covariance", lambda cov: cov),
-        ("isqrt_cov(n_iter=3)", lambda cov: F.newton_schulz_sqrt(cov, 3)),
-        ("precision(n_inverse_iter=4)", lambda cov: F.newton_schulz_inverse(cov, 4)),
+        ("isqrt_cov(n_iter=3)", lambda cov: F.newton_schulz_sqrt(cov, n_iter=3)),
+        ("precision(n_inverse_iter=4)", lambda cov: F.newton_schulz_inverse(cov, n_iter=4)),
         (
             "isice(sparsity=0.2, n_iter=3, normalize='trace')",
             lambda cov: F.isice(cov, sparsity=0.2, n_iter=3, normalize="trace"),

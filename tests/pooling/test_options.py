@@ -9,9 +9,9 @@ import isice.functional as F
 from isice import create_model
 from isice._specs import spec_name, split_sum
 from isice.pooling import create_pooling
+from isice.testing import POOLING_CHECKS
 
-from . import test_contract as contract
-from .test_contract import CHANNELS, degenerate_maps, features
+from .test_contract import CHANNELS, make, make_with_few_steps
 
 SPECS = [
     "partial_correlation(ridge=10, scale=5)",
@@ -26,32 +26,17 @@ SPECS = [
     "isqrt_cov + partial_correlation(ridge=10, scale=5) + 2 * gap",
     "isice_mlp + 0.5 * gap",
 ]
-CHECKS = [
-    "test_shape_for_any_height_and_width",
-    "test_empty_batch",
-    "test_one_image_alone_is_the_same_image_in_a_batch",
-    "test_deterministic_in_train_and_eval",
-    "test_gradient_reaches_input_and_parameters",
-    "test_float64_stays_float64",
-    "test_state_dict_round_trip",
-    "test_repr_parses_back",
-    "test_export_with_a_free_batch_size",
-    "test_compile_without_graph_breaks",
-]
+
+
+def features(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).relu().to(dtype)
 
 
 @pytest.mark.parametrize("spec", SPECS)
 class TestOptions:
-    @pytest.mark.parametrize("check", CHECKS)
+    @pytest.mark.parametrize("check", POOLING_CHECKS)
     def test_contract(self, spec, check):
-        getattr(contract.TestContract(), check)(spec)
-
-    def test_autocast(self, spec):
-        contract.TestContract().test_float32_inside_whatever_the_autocast_dtype(spec, torch.bfloat16)
-
-    @pytest.mark.parametrize("case", degenerate_maps())
-    def test_finite_value_and_gradient(self, spec, case):
-        contract.TestContract().test_finite_value_and_gradient(spec, case, "train")
+        POOLING_CHECKS[check](make_with_few_steps(spec) if check in ("compiles", "exports") else make(spec))
 
     def test_gradcheck(self, spec):
         layer = create_pooling(spec, 4).double()
@@ -157,3 +142,32 @@ def test_partial_correlation_keeps_little_for_the_backward_pass():
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
         create_pooling("partial_correlation(ridge=10, scale=5)", 64)(x)
     assert sum(kept) <= x.numel() + 4 * 4 * 64 * 64
+
+
+@pytest.mark.parametrize("name", ["isice", "isice_mlp"])
+def test_a_preset_in_a_spec(name):
+    layer = create_pooling(f"{name}(preset='paper')", 8)
+    assert (layer.normalize, layer.n_inverse_iter) == ("trace", 7)
+    assert repr(create_pooling(repr(layer), 8)) == repr(layer)
+    assert "preset" not in repr(layer)
+
+
+@pytest.mark.parametrize("option", [("normalize", "sqrt_trace"), ("n_inverse_iter", 3), ("first_gradient", "printed")])
+def test_an_option_that_contradicts_its_preset_is_an_error(option):
+    name, value = option
+    with pytest.raises(ValueError, match=r"isice: expected .* with preset='paper', got .*; leave one of them out"):
+        create_pooling(f"isice(preset='paper', {name}={value!r})", 8)
+    with pytest.raises(ValueError, match=r"isice: expected .* with preset='paper'"):
+        F.isice(torch.eye(4), preset="paper", **{name: value})
+
+
+def test_iteration_counts_are_keywords_and_covariance_takes_a_backend():
+    for function in (F.newton_schulz_sqrt, F.newton_schulz_inverse_sqrt, F.newton_schulz_inverse, F.frobenius_sqrt):
+        with pytest.raises(TypeError, match="positional argument"):
+            function(torch.eye(4), 5)
+    x = torch.rand(2, 4, 3, 3)
+    assert torch.equal(F.covariance(x, backend="torch"), F.covariance(x))
+    with pytest.raises(RuntimeError, match="covariance: expected to run on Triton kernels, but the tensor is on cpu"):
+        F.covariance(x, backend="triton")
+    with pytest.raises(ValueError, match="covariance: expected backend to be one of"):
+        F.covariance(x, backend="cuda")

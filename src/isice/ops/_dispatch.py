@@ -46,15 +46,17 @@ def use_kernels(who: str, backend: Backend | None, matrix: Tensor, n_steps: int,
 
     ``torch_only`` is a reason of the caller why only PyTorch computes this call.
     """
-    if backend in (None, "auto"):
-        return not torch_only and not _does_not_apply(matrix, n_steps)
-    check_choice(who, "backend", backend, ("auto", "torch", "triton"))
-    if backend == "torch":
-        return False
-    reason = torch_only or _does_not_apply(matrix, n_steps)
-    if reason:
+    reason = "" if backend == "torch" else torch_only or _does_not_apply(matrix, n_steps)
+    return choose_kernels(who, backend, reason)
+
+
+def choose_kernels(who: str, backend: Backend | None, reason: str) -> bool:
+    """Return whether to use kernels, given why they do not apply (empty if they do)."""
+    if backend not in (None, "auto"):
+        check_choice(who, "backend", backend, ("auto", "torch", "triton"))
+    if backend == "triton" and reason:
         raise RuntimeError(f"{who}: expected to run on Triton kernels, but {reason}; use backend='auto' or 'torch'.")
-    return True
+    return backend != "torch" and not reason
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -39,7 +39,7 @@ class _NormalizedSqrt(torch.autograd.Function):
 
 
 @full_precision
-def frobenius_sqrt(matrix: Tensor, n_iter: int = 5) -> Tensor:
+def frobenius_sqrt(matrix: Tensor, *, n_iter: int = 5) -> Tensor:
     """Compute the square root √‖A‖_F · Y, where Y is the Newton–Schulz iterate of A/‖A‖_F.
 
     It converges to the same root as :func:`~isice.ops.newton_schulz.newton_schulz_sqrt`, and

@@ -66,6 +66,27 @@ def isice_options(
     return ISICEOptions(n_iter, n_inverse_iter, normalize, first_gradient, alpha)
 
 
+def preset_options(
+    who: str,
+    preset: str | None,
+    n_inverse_iter: int | None,
+    normalize: Normalize | None,
+    first_gradient: FirstGradient | None,
+) -> tuple[int, Normalize, FirstGradient]:
+    """Return the options of a preset (default ``"official"``); given ones must not contradict it."""
+    if preset is not None:
+        check_choice(who, "preset", preset, PRESETS)
+    values = dict(PRESETS[preset or "official"])
+    given = {"n_inverse_iter": n_inverse_iter, "normalize": normalize, "first_gradient": first_gradient}
+    for name, value in given.items():
+        if preset is not None and value not in (None, values[name]):
+            raise ValueError(
+                f"{who}: expected {name}={values[name]!r} with preset={preset!r}, got {value!r}; leave one of them out."
+            )
+        values[name] = values[name] if value is None else value
+    return values["n_inverse_iter"], values["normalize"], values["first_gradient"]
+
+
 def decay(n_iter: int) -> list[float]:
     """Return β of every step except those with β = 0."""
     return [1 - i / max(1, n_iter - 1) for i in range(n_iter) if i == 0 or i < n_iter - 1]
@@ -257,9 +278,9 @@ def isice(
     sparsity: float | Tensor = 0.01,
     step_size: float | Tensor = 1.0,
     n_iter: int = 5,
-    n_inverse_iter: int = 7,
-    normalize: Normalize = "sqrt_trace",
-    first_gradient: FirstGradient = "inverse",
+    n_inverse_iter: int | None = None,
+    normalize: Normalize | None = None,
+    first_gradient: FirstGradient | None = None,
     alpha: float = 1e-9,
     ridge: float = 0.0,
     preset: Literal["paper", "official"] | None = None,
@@ -277,17 +298,18 @@ def isice(
             matrix, which gets gradients.
         step_size: η ≥ 0, a number or one value per image.
         n_iter: Gradient steps N. Zero gives the regularised inverse of Σ'.
-        n_inverse_iter: Newton–Schulz steps N_s of each inverse.
-        normalize: Divide the result by √trace (published code), by the trace (paper), or not at
-            all.
-        first_gradient: ∇₁ of the first step: ``"inverse"`` of S₀, or S₀ itself as ``"printed"`` in
-            Alg. 2, a typo.
+        n_inverse_iter: Newton–Schulz steps N_s of each inverse; by default 7.
+        normalize: Divide the result by √trace (published code, the default), by the trace (paper),
+            or not at all.
+        first_gradient: ∇₁ of the first step: ``"inverse"`` of S₀ (the default), or S₀ itself as
+            ``"printed"`` in Alg. 2, a typo.
         alpha: α ≥ 0, added to the diagonal before every inverse.
         ridge: Weight of the identity in Σ + ridge·μI, of which Alg. 2 is taken; μ is the mean
             eigenvalue of Σ. Positive values are a variant that is not published: with them the
             inverses converge.
         preset: Sets normalize: ``"paper"`` divides by the trace, ``"official"``, the published
-            code, by √trace. Both use seven inverse steps and ∇₁ = S₀⁻¹ in the first step.
+            code and default, by √trace. Both use seven inverse steps and ∇₁ = S₀⁻¹ in the first
+            step. An option that contradicts the preset is an error.
         vectorized: Return upper triangles (..., D(D+1)/2) like :func:`vectorize`; on a GPU this
             saves memory passes.
         backend: ``"torch"``, ``"triton"``, or ``"auto"`` for the GPU kernels where they apply.
@@ -300,11 +322,9 @@ def isice(
         >>> isice(torch.eye(3), n_iter=2).shape
         torch.Size([3, 3])
     """
-    if preset is not None:
-        check_choice("isice", "preset", preset, PRESETS)
-        chosen = PRESETS[preset]
-        normalize, first_gradient = chosen["normalize"], chosen["first_gradient"]
-        n_inverse_iter = chosen["n_inverse_iter"]
+    n_inverse_iter, normalize, first_gradient = preset_options(
+        "isice", preset, n_inverse_iter, normalize, first_gradient
+    )
     check_symmetric("isice", cov)
     options = isice_options("isice", n_iter, n_inverse_iter, normalize, first_gradient, alpha)
     lam, eta = _per_image("sparsity", sparsity, cov), _per_image("step_size", step_size, cov)

@@ -42,9 +42,9 @@ def isice_modulated(
     check_symmetric("isice_modulated", cov)
     isice_options("isice_modulated", n_iter, n_inverse_iter, normalize, "inverse", alpha)
     sigma = normalize_trace(cov).matrix
-    s = newton_schulz_inverse(add_diagonal(sigma, alpha), n_inverse_iter)
+    s = newton_schulz_inverse(add_diagonal(sigma, alpha), n_iter=n_inverse_iter)
     for beta in decay(n_iter):
-        nabla = newton_schulz_inverse(add_diagonal(s, alpha), n_inverse_iter)
+        nabla = newton_schulz_inverse(add_diagonal(s, alpha), n_iter=n_inverse_iter)
         step_factor, sparsity_factor = (factor[..., None, None] for factor in modulate(nabla))
         plus, minus = update(s, nabla - sigma, step_size * beta * step_factor, sparsity * sparsity_factor)
         s = plus - minus

@@ -188,7 +188,7 @@ def _newton_schulz(cov: Tensor, n_iter: int, kind: Kind, vectorized: bool, backe
 
 @full_precision
 def newton_schulz_sqrt(
-    cov: Tensor, n_iter: int = 5, *, vectorized: bool = False, backend: Backend | None = None
+    cov: Tensor, *, n_iter: int = 5, vectorized: bool = False, backend: Backend | None = None
 ) -> Tensor:
     """Compute the matrix square root Σ^½ by Newton–Schulz: √(tr Σ)·Y, the iSQRT-COV representation.
 
@@ -211,7 +211,7 @@ def newton_schulz_sqrt(
 
 @full_precision
 def newton_schulz_inverse_sqrt(
-    cov: Tensor, n_iter: int = 5, *, vectorized: bool = False, backend: Backend | None = None
+    cov: Tensor, *, n_iter: int = 5, vectorized: bool = False, backend: Backend | None = None
 ) -> Tensor:
     """Compute the inverse square root Σ^-½ by Newton–Schulz: Z/√(tr Σ).
 
@@ -227,7 +227,7 @@ def newton_schulz_inverse_sqrt(
 
 @full_precision
 def newton_schulz_inverse(
-    cov: Tensor, n_iter: int = 7, *, vectorized: bool = False, backend: Backend | None = None
+    cov: Tensor, *, n_iter: int = 7, vectorized: bool = False, backend: Backend | None = None
 ) -> Tensor:
     """Compute the inverse Σ⁻¹ by Newton–Schulz: ZZᵀ/tr Σ (paper, Alg. 1).
 

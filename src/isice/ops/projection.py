@@ -11,7 +11,7 @@ from .signed_sqrt import l2_normalize
 
 
 @full_precision
-def rank_one_update(x: Tensor, start: Tensor, n_iter: int = 2, strength: float = 0.5) -> Tensor:
+def rank_one_update(x: Tensor, start: Tensor, *, n_iter: int = 2, strength: float = 0.5) -> Tensor:
     """Damp the leading direction v of XXᵀ: X̄ = (I − ε·vvᵀ/‖v‖²)X.
 
     The power method estimates v. Only products with X and Xᵀ are needed, so the cost is linear in

@@ -33,6 +33,6 @@ def regularized_precision(cov: Tensor, *, method: str = "newton_schulz", n_iter:
     flat = cov.reshape(-1, *cov.shape[-2:])
     sigma = normalize_trace(flat).matrix
     if method == "newton_schulz":
-        return newton_schulz_inverse(sigma, n_iter).reshape(cov.shape)
+        return newton_schulz_inverse(sigma, n_iter=n_iter).reshape(cov.shape)
     inverse: Tensor = torch.linalg.inv(add_diagonal_(sigma * cov.shape[-1], ridge))
     return inverse.reshape(cov.shape)

@@ -97,9 +97,14 @@ class Pooling(nn.Module):
         return defaults
 
     @property
+    def options(self) -> dict[str, Any]:
+        """The options of this layer and their values."""
+        return {name: getattr(self, name) for name in self.option_names()}
+
+    @property
     def spec(self) -> str:
         """The spec string from which :func:`create_pooling` recreates this layer."""
-        return format_spec(type(self).name, {name: getattr(self, name) for name in self.option_names()})
+        return format_spec(type(self).name, self.options)
 
     def __repr__(self) -> str:
         return self.spec

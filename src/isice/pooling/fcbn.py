@@ -68,5 +68,5 @@ class FCBN(Pooling):
 
     def pool(self, x: Tensor) -> Tensor:
         left, right = self.weights.split([self.n_left, self.n_right])
-        root = newton_schulz_sqrt(second_moment(x), self.n_iter)
+        root = newton_schulz_sqrt(second_moment(x), n_iter=self.n_iter)
         return l2_normalize(signed_sqrt(two_sided_projection(root, left, right)))

@@ -41,4 +41,4 @@ class ImprovedBilinearPooling(BilinearPooling):
         self.n_iter = n_iter
 
     def matrix(self, x: Tensor) -> Tensor:
-        return frobenius_sqrt(second_moment(x), self.n_iter)
+        return frobenius_sqrt(second_moment(x), n_iter=self.n_iter)

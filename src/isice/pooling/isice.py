@@ -1,10 +1,12 @@
 """iSICE: iterative sparse inverse covariance estimation as a layer, the method of the paper."""
 
+from typing import Any, Literal
+
 from torch import Tensor
 
 from .._checks import check_number
 from ..ops.covariance import covariance
-from ..ops.isice import FirstGradient, Normalize, isice, isice_options
+from ..ops.isice import FirstGradient, Normalize, isice, isice_options, preset_options
 from ._base import SPDPooling
 from ._registry import register_pooling
 
@@ -33,13 +35,17 @@ class ISICE(SPDPooling):
         sparsity: float = 0.01,
         step_size: float = 1.0,
         n_iter: int = 5,
-        n_inverse_iter: int = 7,
-        normalize: Normalize = "sqrt_trace",
-        first_gradient: FirstGradient = "inverse",
+        n_inverse_iter: int | None = None,
+        normalize: Normalize | None = None,
+        first_gradient: FirstGradient | None = None,
         alpha: float = 1e-9,
         ridge: float = 0.0,
+        preset: Literal["paper", "official"] | None = None,
     ) -> None:
         super().__init__(in_channels)
+        n_inverse_iter, normalize, first_gradient = preset_options(
+            self.name, preset, n_inverse_iter, normalize, first_gradient
+        )
         isice_options(self.name, n_iter, n_inverse_iter, normalize, first_gradient, alpha)
         check_number(self.name, "sparsity", sparsity)
         check_number(self.name, "step_size", step_size)
@@ -52,6 +58,12 @@ class ISICE(SPDPooling):
         self.first_gradient = first_gradient
         self.alpha = alpha
         self.ridge = ridge
+        self.preset = preset
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options, with those of a preset instead of its name."""
+        return {name: value for name, value in super().options.items() if name != "preset"}
 
     def transform(self, cov: Tensor) -> Tensor:
         return self.estimate(cov, self.sparsity, self.step_size)

@@ -50,10 +50,10 @@ class ISQRTCov(SPDPooling):
         self.output = OutputScale(self.name, scale, learn=learn_scale, standardize=standardize)
 
     def transform(self, cov: Tensor) -> Tensor:
-        return self.output(newton_schulz_sqrt(cov, self.n_iter))
+        return self.output(newton_schulz_sqrt(cov, n_iter=self.n_iter))
 
     def pool(self, x: Tensor) -> Tensor:
-        return self.output(newton_schulz_sqrt(covariance(x), self.n_iter, vectorized=True))
+        return self.output(newton_schulz_sqrt(covariance(x), n_iter=self.n_iter, vectorized=True))
 
     @property
     def wants_data(self) -> bool:
@@ -61,4 +61,4 @@ class ISQRTCov(SPDPooling):
 
     def init_from(self, x: Tensor) -> None:
         """Measure the standard deviation of the output on training features (B, C, H, W)."""
-        self.output.init_from(newton_schulz_sqrt(covariance(x), self.n_iter, vectorized=True))
+        self.output.init_from(newton_schulz_sqrt(covariance(x), n_iter=self.n_iter, vectorized=True))

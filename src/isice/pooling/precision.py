@@ -36,7 +36,7 @@ class Precision(SPDPooling):
         self.n_inverse_iter = n_inverse_iter
 
     def transform(self, cov: Tensor) -> Tensor:
-        return newton_schulz_inverse(cov, self.n_inverse_iter)
+        return newton_schulz_inverse(cov, n_iter=self.n_inverse_iter)
 
     def pool(self, x: Tensor) -> Tensor:
-        return newton_schulz_inverse(covariance(x), self.n_inverse_iter, vectorized=True)
+        return newton_schulz_inverse(covariance(x), n_iter=self.n_inverse_iter, vectorized=True)

@@ -59,5 +59,5 @@ class RUN(CompactBilinear):
     def pool(self, x: Tensor) -> Tensor:
         # In float64: products and transforms round differently in batches of another size, and the
         # signed square root amplifies the differences of small entries to 1e-3.
-        updated = rank_one_update(x.flatten(2).double(), self.start, self.n_iter, self.strength)
+        updated = rank_one_update(x.flatten(2).double(), self.start, n_iter=self.n_iter, strength=self.strength)
         return super().pool(updated).to(x.dtype)
