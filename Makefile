@@ -14,7 +14,7 @@ help:
 	@echo "make test   run the tests"
 	@echo "make check  format, lint, types, layout"
 	@echo "make bench  measure the operations and poolings on this machine"
-	@echo "make docs   rebuild the generated pages and the gallery"
+	@echo "make docs   rebuild the generated pages and the gallery, then the site in site/"
 
 setup: $(READY)
 
@@ -43,6 +43,7 @@ bench: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/build.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) runs site .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
-NAMES = ("readme", "accuracy", "methods", "benchmarks", "graphical_lasso", "scaling", "gpu", "gallery")
+NAMES = ("readme", "accuracy", "methods", "benchmarks", "graphical_lasso", "scaling", "gpu", "gallery", "api", "cli")
 
 
 def rendered(names: list[str]) -> dict[Path, str]:
@@ -27,7 +27,11 @@ def rendered(names: list[str]) -> dict[Path, str]:
 def outdated(names: list[str]) -> list[str]:
     """Return the pages that differ from what their generators give."""
     pages = rendered(names)
-    return [str(path.relative_to(ROOT)) for path, text in pages.items() if path.read_text(encoding="utf-8") != text]
+    return [str(path.relative_to(ROOT)) for path, text in pages.items() if _text(path) != text]
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def rebuild(names: list[str], *, draw: bool) -> list[str]:

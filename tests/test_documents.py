@@ -58,6 +58,19 @@ def test_the_code_of_the_statistics_page_runs():
     plt.close("all")
 
 
+@pytest.mark.parametrize("name", ["getting_started.md", "timm.md"])
+def test_the_code_of_the_first_pages_runs(name):
+    run_blocks(ROOT / "docs" / name)
+
+
+def test_every_page_with_python_is_executed_by_a_test():
+    """The others run in tests/test_cli.py (training.md) and tests/pooling/test_plugins.py (plugins.md)."""
+    executed = {"README.md", "getting_started.md", "timm.md", "graphical_lasso.md", "statistics.md"}
+    executed |= {"training.md", "plugins.md"}
+    found = {page.name for page in DOCUMENTS if "```python" in page.read_text(encoding="utf-8")}
+    assert found == executed
+
+
 def test_the_readme_counts_the_poolings():
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     assert len(isice.list_poolings()) > int(re.search(r"has more than (\d+) poolings", text)[1])
@@ -94,7 +107,9 @@ def build() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["readme", "methods", "benchmarks", "graphical_lasso", "scaling", "gpu", "gallery"])
+@pytest.mark.parametrize(
+    "name", ["readme", "methods", "benchmarks", "graphical_lasso", "scaling", "gpu", "gallery", "api", "cli"]
+)
 def test_generated_pages_are_up_to_date(name, build, capsys):
     assert build.main(["--check", name]) == 0, capsys.readouterr().err
 

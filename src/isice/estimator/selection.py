@@ -46,9 +46,9 @@ class SparsePrecisionCV(SparsePrecision):
         n_subsamples: Subsamples of ``"stars"``.
         random_state: Seed of the subsamples.
         alphas: scikit-learn's name: the same as ``sparsities=alphas, scale="raw"``.
-        scale, penalize_diagonal, weights, covariance_estimator, missing, reweight, threshold, refit, tol, max_iter,
-            assume_centered, device, n_jobs, verbose, covariance: See :class:`SparsePrecision`. ``threshold`` and
-            ``refit`` apply to the final estimate, after λ is chosen.
+        scale, penalize_diagonal, weights, covariance_estimator, missing, reweight: See :class:`SparsePrecision`.
+        threshold, refit: See :class:`SparsePrecision`; they apply to the final estimate, after λ is chosen.
+        tol, max_iter, assume_centered, device, n_jobs, verbose, covariance: See :class:`SparsePrecision`.
 
     Attributes:
         sparsity_: The λ chosen.

@@ -13,7 +13,7 @@ from .pages import Picture
 from .panel_plots import panels_caption, panels_figure
 from .results import Results
 from .samples_plots import samples_caption, samples_figure
-from .theme import save_themed
+from .theme import narrow_variant, save_themed
 from .training_plots import accuracy_caption, accuracy_figure, curves_caption, curves_figure
 
 _FIGURES: dict[str, tuple[Callable[[Results], Figure | None], Callable[[Results], str]]] = {
@@ -35,4 +35,5 @@ def draw_figures(results: Results, folder: Path) -> list[Picture]:
         path = folder / f"{name}.png"
         if save_themed(partial(draw, results), path):
             found.append(Picture(name, path, caption(results)))
+    save_themed(partial(panels_figure, results, narrow=True), narrow_variant(folder / "panels.png"))
     return found

@@ -6,7 +6,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from .theme import dark_variant, data_uri
+from .theme import dark_variant, data_uri, narrow_variant
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,12 @@ class Picture:
     def leads(self) -> bool:
         """Whether the figure belongs above the table, as the summary of the report."""
         return self.name == "panels"
+
+    @property
+    def narrow(self) -> "Picture | None":
+        """The version of the figure for phones, if there is one."""
+        path = narrow_variant(self.path)
+        return Picture(self.name, path, self.caption) if path.is_file() else None
 
     @property
     def light(self) -> str:

@@ -13,18 +13,22 @@ from .theme import colour_of
 MAX_ROWS = 12
 
 
-def panels_figure(results: Results) -> Figure | None:
+def panels_figure(results: Results, *, narrow: bool = False) -> Figure | None:
     """Draw accuracies with 95 % intervals, one panel per value of ``plot.panels``.
 
-    None for experiments without such a plot, or without accuracies.
+    None for experiments without such a plot, or without accuracies. ``narrow`` puts the panels below
+    each other, for phones.
     """
     panels = _panels(results)
     rows = {label for members in panels.values() for label in members}
     if not panels or len(rows) > MAX_ROWS:
         return None
     order = list(dict.fromkeys(label for members in panels.values() for label in members))
-    figure = Figure(figsize=(3.1 * len(panels) + 1.2, 1.3 + 0.42 * len(order)), dpi=160)
-    grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    shape = (len(panels), 1) if narrow else (1, len(panels))
+    height = 0.9 + 0.42 * len(order)
+    size = (4.4, height * len(panels)) if narrow else (3.1 * len(panels) + 1.2, height + 0.4)
+    figure = Figure(figsize=size, dpi=160)
+    grid = figure.subplots(*shape, squeeze=False, sharey=True).ravel()
     for axes, (title, members) in zip(grid, panels.items(), strict=True):
         _draw(axes, members, order)
         axes.set_title(title)
@@ -94,12 +98,11 @@ def _chance(group: Group) -> float | None:
 
 
 def _measured(title: str, members: dict[str, Group]) -> str:
-    """Return one sentence with the best method of a task and those significantly below it."""
+    """Return one sentence with the methods of a task, those significantly below the best apart."""
     numbers = {label: accuracy_interval(group)[0] for label, group in members.items()}
     verdicts = compare_with_best(list(members.values()))
-    best = max(numbers, key=lambda label: numbers[label])
     worse = [label for label, verdict in zip(members, verdicts, strict=True) if verdict and verdict.significant]
-    text = f"{title}: {best} {numbers[best]:.1f} %"
-    if not worse:
-        return f"{text}, no other pooling significantly lower." if len(members) > 1 else f"{text}."
-    return f"{text}; significantly lower: {', '.join(f'{label} {numbers[label]:.1f} %' for label in worse)}."
+    texts = {label: f"{label} {number:.1f} %" for label, number in numbers.items()}
+    best = ", ".join(text for label, text in texts.items() if label not in worse)
+    lower = ", ".join(texts[label] for label in worse)
+    return f"“{title}”: {best}" + (f"; significantly lower: {lower}." if worse else ".")

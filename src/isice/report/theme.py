@@ -55,6 +55,16 @@ def dark_variant(path: Path) -> Path:
     return path.with_name(f"{path.stem}-dark{path.suffix}")
 
 
+def narrow_variant(path: Path) -> Path:
+    """Return the path of the version of a figure for phones.
+
+    Example:
+        >>> narrow_variant(Path("figures/panels.png")).name
+        'panels-narrow.png'
+    """
+    return path.with_name(f"{path.stem}-narrow{path.suffix}")
+
+
 def save_themed(draw: Callable[[], Figure | None], path: Path) -> bool:
     """Draw a figure once per theme, to ``path`` and its dark variant, which replace earlier ones.
 
