@@ -36,8 +36,8 @@ def job_kinds() -> list[str]:
     """Return the names of all kinds of jobs.
 
     Example:
-        >>> job_kinds()
-        ['bench', 'dataset', 'frozen', 'structure', 'train']
+        >>> "train" in job_kinds()
+        True
     """
     folders = importlib.import_module(f"{__package__}.jobs").__path__
     return sorted(module.name for module in pkgutil.iter_modules(folders) if not module.name.startswith("_"))
