@@ -180,3 +180,15 @@ def test_corrected_steps_converge_on_singular_correlations_with_a_strong_common_
         penalty = 0.1 * (np.abs(theta).sum() - np.trace(theta))
         primal = (s * theta).sum() + penalty - np.linalg.slogdet(theta)[1]
         assert primal - np.linalg.slogdet(w)[1] - 192 <= 1.01 * 1e-4 * 192
+
+
+def test_corrections_that_stall_are_replaced_by_exact_steps():
+    generator = torch.Generator().manual_seed(0)
+    loadings, scores, noise = (
+        torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((300, 5), (5, 150), (300, 150))
+    )
+    cov = torch.corrcoef(loadings @ scores + noise)[None]
+    penalty = 0.1 * (1 - torch.eye(300, dtype=torch.float64))[None]
+    exact = solver.solve(cov, penalty, 1e-7, 1000, strategy=Strategy("eigh"))
+    default = solver.solve(cov, penalty, 1e-7, 1000)
+    assert int(default.n_iter) <= 1.5 * int(exact.n_iter)

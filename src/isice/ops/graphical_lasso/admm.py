@@ -14,8 +14,15 @@ import torch
 from torch import Tensor
 
 from .certificate import chunks, duality_gap, estimated_gap, rough_gap
-from .start import Start, frobenius_norm
-from .theta_step import correct_theta_, half_theta_by_eigh, half_theta_by_newton_schulz, random_probes
+from .start import Start
+from .theta_step import (
+    Guard,
+    correct_theta_,
+    frobenius_norm,
+    half_theta_by_eigh,
+    half_theta_by_newton_schulz,
+    random_probes,
+)
 
 RELAXATION = 1.6
 SETTLE = 100  # iterations after which ρ changes less and less, which convergence requires
@@ -140,11 +147,11 @@ def admm(cov: Tensor, penalty: Tensor, bound: Tensor, start: Start, *, max_iter:
         strategy: Algorithms to use.
     """
     state, finished = _begin(cov, penalty, start, strategy), []
-    level = _common_level(penalty) if strategy.reuse_theta else None
+    level, guard = _common_level(penalty) if strategy.reuse_theta else None, Guard()
     del start  # release its memory
     active, schedule, next_check = list(range(len(cov))), _CheckSchedule(bound.tolist(), strategy.stop_stalled), 1
     for iteration in range(1, max_iter + 1):
-        state = _iterate(state, strategy, iteration, level)
+        state = _iterate(state, strategy, iteration, level, guard)
         last = iteration == max_iter
         if iteration < next_check and not last:
             continue
@@ -178,10 +185,10 @@ def _common_level(penalty: Tensor) -> float | None:
     return level if int((penalty == level).sum()) == len(penalty) * size * (size - 1) else None
 
 
-def _iterate(state: _State, strategy: Strategy, iteration: int, level: float | None = None) -> _State:
+def _iterate(state: _State, strategy: Strategy, iteration: int, level: float | None, guard: Guard) -> _State:
     """Take one over-relaxed step in place, then balance the relative residuals by ρ."""
     penalty, shifted, v, rho = state.penalty, state.shifted, state.v, state.rho
-    theta, spare = _theta_step(state, strategy, iteration)
+    theta, spare = _theta_step(state, strategy, iteration, guard)
     # Corrections are so cheap that the norms count, and ρ soon changes little.
     balance = not strategy.reuse_theta or iteration <= 4 or iteration > SETTLE or iteration % 3 == 0
     before = torch.sub(shifted, v, out=spare) if balance else spare
@@ -210,11 +217,11 @@ def _rho_factor(state: _State, theta: Tensor, before: Tensor, iteration: int) ->
     return factor.pow_(SETTLE / iteration) if iteration > SETTLE else factor
 
 
-def _theta_step(state: _State, strategy: Strategy, iteration: int) -> tuple[Tensor, Tensor]:
+def _theta_step(state: _State, strategy: Strategy, iteration: int, guard: Guard) -> tuple[Tensor, Tensor]:
     """Return an exactly symmetric Θ and a buffer that is free to overwrite."""
     b = torch.sub(state.cov, state.shifted).add_(state.v, alpha=2)
     reuse = strategy.reuse_theta
-    if reuse and iteration <= SETTLE and correct_theta_(state.theta, b, state.rho, iteration):
+    if reuse and iteration <= SETTLE and correct_theta_(state.theta, b, state.rho, iteration, guard):
         return state.theta, b
     half = (half_theta_by_eigh if strategy.theta_step == "eigh" else half_theta_by_newton_schulz)(b, state.rho)
     return torch.add(half, half.mT, out=state.theta if reuse else None), half

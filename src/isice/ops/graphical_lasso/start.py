@@ -1,14 +1,14 @@
 """Starting points of ADMM: a given precision matrix, or a guess that costs one inverse."""
 
 import math
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .._linalg import add_diagonal
 from .certificate import cholesky, inverse_if_positive
-from .theta_step import half_theta_by_newton_schulz
+from .theta_step import frobenius_norm, half_theta_by_newton_schulz
 
 
 class Start(NamedTuple):
@@ -17,11 +17,6 @@ class Start(NamedTuple):
     precision: Tensor
     dual: Tensor
     rho: Tensor
-
-
-def frobenius_norm(matrix: Tensor) -> Tensor:
-    """Return Frobenius norms (B, 1, 1)."""
-    return cast(Tensor, torch.linalg.vector_norm(matrix, dim=(-2, -1), keepdim=True))
 
 
 def cold_start(cov: Tensor, penalty: Tensor, *, inverse: Literal["cholesky", "products"]) -> Start:

@@ -17,11 +17,17 @@ from torch import Tensor
 from .._linalg import plus_transpose
 
 MAX_RESIDUAL = 1.0  # largest ‖I − sym(ΘK)‖_F/√D at which a Newton step is trusted; from 2 on ADMM can diverge
+MAX_GROWTH = 1.0  # of the residual since the last exact step, above which an exact step is taken
 CONTRACTION = 0.25  # remaining error of a correction; less costs more than it saves
 FIRST_ITERATIONS, FIRST_CONTRACTION = 3, 0.2  # the first iterations change Θ most
 MAX_TERMS = 10  # a polynomial with more terms costs as much as the root from scratch
 N_PROBES = 8
 PROBE_MARGIN = 1.05  # safety factor of the eigenvalue estimate by random probes
+
+
+def frobenius_norm(matrix: Tensor) -> Tensor:
+    """Return Frobenius norms (B, 1, 1)."""
+    return cast(Tensor, torch.linalg.vector_norm(matrix, dim=(-2, -1), keepdim=True))
 
 
 def half_theta_by_eigh(b: Tensor, rho: Tensor) -> Tensor:
@@ -122,10 +128,23 @@ def _minimax_odd_polynomial(terms: int, lower: float, upper: float) -> tuple[tup
     return tuple(coefficients), abs(error)
 
 
-def correct_theta_(theta: Tensor, b: Tensor, rho: Tensor, iteration: int) -> bool:
+class Guard:
+    """Detection of corrections whose errors grow; an exact step then starts them afresh."""
+
+    def __init__(self) -> None:
+        self.smallest = math.inf
+
+    def accepts(self, residual: float) -> bool:
+        """Return whether the residual is about the smallest since the last exact step, or smaller."""
+        accepted = residual < min(MAX_RESIDUAL, MAX_GROWTH * self.smallest)
+        self.smallest = min(self.smallest, residual) if accepted else math.inf
+        return accepted
+
+
+def correct_theta_(theta: Tensor, b: Tensor, rho: Tensor, iteration: int, guard: Guard | None = None) -> bool:
     """Move Θ in place towards the root by one inexact Newton step.
 
-    Return False, and leave Θ unchanged, if the root is too far.
+    Return False, and leave Θ unchanged, if the root is too far or the guard sees growing errors.
 
     The root solves the Riccati equation ρΘ² + (BΘ + ΘB)/2 = I. With K = B + ρΘ, which is Θ⁻¹ at the
     root, the Newton correction Δ solves the Lyapunov equation XΔ + ΔX = 2I − ΘK − KΘ with X = B +
@@ -141,6 +160,7 @@ def correct_theta_(theta: Tensor, b: Tensor, rho: Tensor, iteration: int) -> boo
         b: B (B, D, D), symmetric; overwritten if the step is taken.
         rho: ρ (B, 1, 1).
         iteration: Iteration of ADMM, counted from one.
+        guard: Residuals of the earlier corrections.
     """
     x = b.addcmul_(theta, rho)
     product = torch.bmm(theta, x)
@@ -151,7 +171,9 @@ def correct_theta_(theta: Tensor, b: Tensor, rho: Tensor, iteration: int) -> boo
     error = FIRST_CONTRACTION if iteration <= FIRST_ITERATIONS else CONTRACTION
     coefficients = _inverse_polynomial(_condition_level(float((_largest_eigenvalue(x) / smallest).max())), error)
     residual = float(torch.linalg.vector_norm(excess, dim=(-2, -1)).max()) / (2 * math.sqrt(theta.shape[-1]))
-    if not (coefficients and residual < MAX_RESIDUAL):
+    if guard is None or iteration <= FIRST_ITERATIONS:
+        guard = Guard()  # the first residuals depend on the start
+    if not (coefficients and guard.accepts(residual)):
         b.addcmul_(theta, rho, value=-2)
         return False
     unit = 0.5 / smallest  # reciprocal of the smallest eigenvalue of Δ → XΔ + ΔX
@@ -165,15 +187,16 @@ def correct_theta_(theta: Tensor, b: Tensor, rho: Tensor, iteration: int) -> boo
 
 
 def _largest_eigenvalue(matrix: Tensor) -> Tensor:
-    """Estimate the largest eigenvalues (B, 1, 1) from above as (tr M¹²)^(1/12), by random probes.
+    """Estimate the largest eigenvalues (B, 1, 1) from above by random probes, for a small part of a product.
 
-    This costs a small part of a product. The power method would approach the eigenvalue from below.
+    (tr M¹²)^(1/12) is above the eigenvalue if several contribute. If one dominates, its estimate depends
+    on that eigenvector's share of the probes, but the power method has converged.
     """
     images = random_probes(matrix.shape[-1]).to(matrix).expand(len(matrix), -1, -1)
-    for _ in range(6):
+    for _ in range(5):
         images = torch.bmm(images, matrix)
-    norm: Tensor = torch.linalg.vector_norm(images, dim=(-2, -1), keepdim=True)
-    return PROBE_MARGIN * norm.pow_(1 / 6)
+    before, norm = frobenius_norm(images), frobenius_norm(torch.bmm(images, matrix))
+    return PROBE_MARGIN * torch.maximum(norm.pow(1 / 6), norm / before)
 
 
 @functools.cache

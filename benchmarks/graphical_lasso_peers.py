@@ -1,0 +1,208 @@
+"""Compare the graphical lasso on a CPU with the best setting of every peer, one matrix and batches apart.
+
+Usage:
+    python benchmarks/graphical_lasso_peers.py [--quic LIBRARY] [--sizes 50 200] [--out FILE]
+
+``--quic`` names QUIC.C of skggm, compiled as a shared library and linked with LAPACK whose integers have
+64 bits; without it QUIC is left out. GGLasso and skglm are left out where they are not installed.
+
+Every solver gets the same correlation matrix and objective. Its tolerance is the loosest of a ladder whose
+answer is within the target of the optimum, measured by the objective in float64. Where scikit-learn's
+``enet_tol`` is free, the default and 0.1·tol/D are both tried and the faster one that suffices counts. CPU time
+of one thread; the solvers take turns in every round, and the shortest of the rounds counts. An attempt beyond
+``--limit`` seconds ends the ladder: the peer is recorded as slower than that.
+"""
+
+import argparse
+import ctypes
+import importlib.util
+import itertools
+import json
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphical_lasso import Cell, environment, finite, run_gglasso, sparse_model
+from graphical_lasso import _correlation as correlation
+from isice.ops.graphical_lasso import graphical_lasso
+
+RESULTS = Path(__file__).parent / "results"
+SPARSITIES = (0.3, 0.1, 0.03)
+TARGETS = (1e-4, 1e-7)
+LADDER = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+N_FACTORS = 5
+
+Solver = Callable[[np.ndarray, float, float], np.ndarray]
+
+
+def chain(size: int, batch: int, seed: int) -> Tensor:
+    """Return correlations of 4·D samples of a chain, an autoregressive process with ρ = 0.6."""
+    generator = torch.Generator().manual_seed(seed)
+    place = torch.arange(size, dtype=torch.float64)
+    root = torch.linalg.cholesky(0.6 ** (place[:, None] - place).abs())
+    return correlation(root @ torch.randn(batch, size, 4 * size, generator=generator, dtype=torch.float64))
+
+
+def factors(size: int, batch: int, seed: int) -> Tensor:
+    """Return singular correlations of D/2 samples with five factors."""
+    generator = torch.Generator().manual_seed(seed)
+    loadings = torch.randn(batch, size, N_FACTORS, generator=generator, dtype=torch.float64)
+    scores = torch.randn(batch, N_FACTORS, size // 2, generator=generator, dtype=torch.float64)
+    noise = torch.randn(batch, size, size // 2, generator=generator, dtype=torch.float64)
+    return correlation(loadings @ scores + noise)
+
+
+KINDS = {"sparse": sparse_model, "chain": chain, "factors": factors}
+
+
+def run_sklearn(cov: np.ndarray, sparsity: float, tol: float) -> np.ndarray:
+    """Solve by coordinate descent whose inner tolerance matches the outer one."""
+    from sklearn.covariance import graphical_lasso as solve
+
+    return solve(cov, sparsity, tol=tol, enet_tol=0.1 * tol / len(cov), max_iter=200)[1]
+
+
+def run_sklearn_default(cov: np.ndarray, sparsity: float, tol: float) -> np.ndarray:
+    """Solve with scikit-learn's default ``enet_tol``."""
+    from sklearn.covariance import graphical_lasso as solve
+
+    return solve(cov, sparsity, tol=tol, max_iter=200)[1]
+
+
+def run_skglm(cov: np.ndarray, sparsity: float, tol: float) -> np.ndarray:
+    """Solve by skglm's primal coordinate descent."""
+    from skglm.covariance import GraphicalLasso
+
+    return GraphicalLasso(alpha=sparsity, tol=tol, max_iter=1000).fit(cov).precision_
+
+
+def quic_solver(library: Path) -> Solver:
+    """Return QUIC of a compiled library; it stops on the relative subgradient."""
+    compiled = ctypes.CDLL(str(library))
+
+    def pointer(array: np.ndarray) -> ctypes.c_void_p:
+        return array.ctypes.data_as(ctypes.c_void_p)
+
+    def run(cov: np.ndarray, sparsity: float, tol: float) -> np.ndarray:
+        size, cov = len(cov), np.ascontiguousarray(cov)
+        penalty = sparsity * (1 - np.eye(size))
+        theta, inverse, path, report = np.eye(size), np.eye(size), np.ones(1), [np.zeros(1) for _ in range(3)]
+        n_iter = np.zeros(1, np.uint32)
+        by_reference = [ctypes.c_uint32(size), ctypes.c_uint32(1), ctypes.c_double(tol), ctypes.c_int32(0)]
+        p, length, limit, silent = (ctypes.byref(value) for value in by_reference)
+        most = ctypes.byref(ctypes.c_uint32(1000))
+        objective, seconds, gap = (pointer(array) for array in report)
+        compiled.QUIC(
+            ctypes.c_char(b"D"), p, pointer(cov), pointer(penalty), length, pointer(path), limit, silent, most,
+            pointer(theta), pointer(inverse), objective, seconds, pointer(n_iter), gap,
+        )  # fmt: skip
+        return theta
+
+    return run
+
+
+def run_ours(cov: np.ndarray, sparsity: float, tol: float) -> np.ndarray:
+    """Solve one matrix; ``tol`` is the gap per variable."""
+    return graphical_lasso(torch.from_numpy(cov), sparsity, tol=tol).precision.numpy()
+
+
+def solvers(args: argparse.Namespace) -> dict[str, Solver]:
+    """Return the solvers that are available, ours first."""
+    found: dict[str, Solver] = {
+        "isice": run_ours,
+        "sklearn": run_sklearn,
+        "sklearn, default enet_tol": run_sklearn_default,
+    }
+    if args.quic is not None:
+        found["quic"] = quic_solver(args.quic)
+    optional = {"gglasso": run_gglasso, "skglm": run_skglm}
+    return found | {name: run for name, run in optional.items() if importlib.util.find_spec(name) is not None}
+
+
+def seconds_of(run: Callable[[], Any]) -> tuple[float, Any]:
+    """Return CPU seconds and the result, or the exception."""
+    begin = time.process_time()
+    try:
+        result = run()
+    except Exception as error:
+        result = error
+    return time.process_time() - begin, result
+
+
+def loosest(solve: Solver, cell: Cell, target: float, limit: float) -> dict[str, Any]:
+    """Return the loosest tolerance whose answer for the first matrix is within ``target``·D of the optimum."""
+    matrix = cell.cov[0].numpy()
+    for tol in (t for t in LADDER if solve is not run_ours or t <= target):
+        seconds, answer = seconds_of(lambda tol=tol: solve(matrix, cell.sparsity, tol))
+        error = Cell(cell.cov[:1], cell.sparsity, cell.optimum[:1]).error([answer])
+        found = {"tol": tol, "ms": 1e3 * seconds, "error": error, "reached": error <= target}
+        if found["reached"] or seconds > limit:
+            break
+    return found
+
+
+def compare(found: dict[str, Solver], cell: Cell, target: float, args: argparse.Namespace) -> dict[str, Any]:
+    """Time all solvers on one matrix, each at the setting that suffices, and ours on the batch."""
+    settings = {name: loosest(solve, cell, target, args.limit) for name, solve in found.items()}
+    matrix, batch_ms = cell.cov[0].numpy(), math.inf
+    for _ in range(args.rounds):
+        for name, setting in settings.items():
+            if setting["reached"] and setting["ms"] < 1e3 * args.limit:
+                seconds, _ = seconds_of(lambda n=name, s=setting: found[n](matrix, cell.sparsity, s["tol"]))
+                setting["ms"] = min(setting["ms"], 1e3 * seconds)
+        tol = settings["isice"]["tol"]
+        seconds, _ = seconds_of(lambda tol=tol: graphical_lasso(cell.cov, cell.sparsity, tol=tol))
+        batch_ms = min(batch_ms, 1e3 * seconds / len(cell.cov))
+    return {"solvers": settings, "batch_ms": batch_ms}
+
+
+def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Measure the grid of sizes, matrices, λ and targets."""
+    from threadpoolctl import threadpool_limits
+
+    found = solvers(args)
+    for solve in found.values():  # load every library before the limit of threads
+        solve(np.eye(3) + 0.5, 0.1, 1e-2)
+    torch.set_num_threads(1)
+    threadpool_limits(1)
+    for size, (kind, make) in itertools.product(args.sizes, KINDS.items()):
+        cov = make(size, args.batch, args.seed)
+        for sparsity in SPARSITIES:
+            cell = Cell.of(cov, sparsity)
+            for target in TARGETS:
+                row: dict[str, Any] = {"kind": kind, "size": size, "sparsity": sparsity, "target": target}
+                row |= {"batch": args.batch, **compare(found, cell, target, args)}
+                times = {name: f"{s['ms']:.1f}{'' if s['reached'] else '*'}" for name, s in row["solvers"].items()}
+                print(kind, size, sparsity, target, times, f"batch {row['batch_ms']:.1f}", flush=True)
+                yield row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quic", type=Path, help="QUIC of skggm as a shared library")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[50, 200])
+    parser.add_argument("--batch", type=int, default=8, help="matrices per batch of ours")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=5.0, help="seconds after which no tighter tolerance is tried")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=RESULTS / "graphical_lasso_peers.json")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")  # convergence warnings of peers; their accuracy is measured
+    record: dict[str, Any] = {"title": "graphical lasso against its peers", "seed": args.seed, "rounds": args.rounds}
+    record |= {"limit_s": args.limit, "load": os.getloadavg()[0], **environment("cpu"), "rows": []}
+    for row in rows(args):
+        record["rows"].append(finite(row))
+        args.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"wrote {args.out}")
+
+
+if __name__ == "__main__":
+    main()
