@@ -336,7 +336,7 @@ def cvxpy_layer(size: int, sparsity: float) -> Callable[[Tensor], Tensor]:
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Return commit, versions and hardware, without dependencies besides torch."""
+    """Return commit, versions and hardware, with torch as the only dependency."""
     git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=12", "--dirty=+dirty"]
     commit = os.environ.get("ISICE_COMMIT")
     with contextlib.suppress(OSError):

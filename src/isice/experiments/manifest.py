@@ -1,4 +1,4 @@
-"""``experiment.json``: everything that the report of an experiment needs besides records."""
+"""``experiment.json``: what the report of an experiment needs in addition to records."""
 
 import json
 from collections.abc import Mapping

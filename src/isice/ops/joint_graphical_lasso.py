@@ -77,7 +77,7 @@ def joint_graphical_lasso(
     Args:
         cov: Covariance matrices S (..., K, D, D), positive semi-definite.
         sparsity: λ₁ ≥ 0, one number or one per problem, shape (...).
-        similarity: λ₂ ≥ 0, likewise. With λ₂ = 0 the classes are separate graphical lassos.
+        similarity: λ₂ ≥ 0, of the same shapes. With λ₂ = 0 the classes are separate graphical lassos.
         penalty: ``"group"``, ``"fused"`` or ``"time_varying"``.
         class_weights: n_k > 0, shape (K,), such as numbers of samples divided by their mean; 1 by default.
         weights: Non-negative, symmetric factors of both penalties per entry, (..., D, D).

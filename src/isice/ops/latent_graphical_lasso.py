@@ -79,7 +79,7 @@ def latent_graphical_lasso(
     Args:
         cov: Covariance matrices S (..., D, D), positive semi-definite.
         sparsity: λ ≥ 0, one number or one per matrix, shape (...).
-        trace_penalty: μ > 0, likewise. A large μ gives L = 0, the graphical lasso.
+        trace_penalty: μ > 0, of the same shapes. A large μ gives L = 0, the graphical lasso.
         weights: Non-negative, symmetric factors of λ per entry, (..., D, D).
         scale: Unit of λ and μ: ``"raw"`` is that of ``cov``; ``"correlation"`` solves the problem of the correlation
             matrix and returns to the units of ``cov``.

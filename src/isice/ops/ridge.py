@@ -16,9 +16,9 @@ from .newton_schulz import newton_schulz_sqrt
 from .spectral import matrix_log, matrix_power
 
 SaturatingMap = Literal["ratio", "log"]
-# Steps of the square root that Newton–Schulz stands in for: those of iSQRT-COV.
+# Newton–Schulz steps of the square root, as in iSQRT-COV.
 _SQRT_STEPS = 5
-# Newton's iteration goes on until the relative error is below this for every covariance.
+# Newton's iteration stops when the relative error of every inverse is below this.
 _NEWTON_TOLERANCE = 1e-7
 # A ridge per image is not known before a GPU has computed it: steps suffice for this one, the least of the rules.
 _LEAST_RIDGE = 1e-3
