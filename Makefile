@@ -6,12 +6,13 @@ READY := $(VENV)/.ready
 OUT ?= runs/demo
 PYTEST_WORKERS ?= 2
 
-.PHONY: demo test check bench docs setup clean help
+.PHONY: demo test test-lowest check bench docs setup clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   show what each pooling sees, on embedded data; table and report in $(OUT)"
 	@echo "make test   run the tests"
+	@echo "make test-lowest   the same with the oldest supported versions, in .venv-lowest"
 	@echo "make check  format, lint, types, layout"
 	@echo "make bench  measure the operations and poolings on this machine"
 	@echo "make docs   rebuild the generated pages and the gallery, then the site in site/"
@@ -32,6 +33,16 @@ demo: $(READY)
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS)
 
+# The lower bounds of pyproject.toml, in an environment of their own.
+test-lowest: .venv-lowest/.ready
+	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n $(PYTEST_WORKERS)
+
+.venv-lowest/.ready: pyproject.toml constraints-lowest.txt
+	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
+	@.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints-lowest.txt --editable ".[dev]"
+	@touch $@
+
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -46,4 +57,4 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) runs site .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest runs site .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -15,7 +15,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 # What each part may import from the package, in addition to itself and FOUNDATION. A part is a folder or file of
 # src/isice; experiments/jobs is separate, because it computes what experiments only describes.
-FOUNDATION = {"_atomic", "_checks", "_markup", "_specs"}
+FOUNDATION = {"_atomic", "_checks", "_markup", "_parent", "_specs"}
 CORE = {
     **{name: set() for name in FOUNDATION},
     "kernels": set(),
@@ -26,7 +26,7 @@ CORE = {
     "models": {"pooling"},
     "__init__": {"functional", "models", "pooling"},
 }
-_RUN = {"config", "data", "metrics", "models", "pooling", "records"}
+_RUN = {"config", "data", "metrics", "models", "pooling", "records", "run_lock"}
 _COMPUTE = {*_RUN, "functional", "inference", "ops", "train"}
 ALLOWED = {
     **CORE,
@@ -37,12 +37,13 @@ ALLOWED = {
     "_augment_config": set(),
     "config": {"_augment_config"},
     "records": {"config"},
+    "run_lock": set(),
     "explanations": set(),
     "data": {"config"},
     "train": {*_RUN, "ops"},
     "inference": {*_RUN, "train"},
     "explain": {*_COMPUTE, "explanations"},
-    "experiments": {"config", "records"},
+    "experiments": {"config", "records", "run_lock"},
     "experiments.jobs": {*_COMPUTE, "estimator", "experiments", "explain"},
     "report": {"config", "experiments", "explanations", "metrics", "records"},
     "cli": None,

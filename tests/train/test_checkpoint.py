@@ -172,3 +172,18 @@ def test_a_kill_between_the_renames_loses_nothing(tmp_path, monkeypatch, renames
     assert read_checkpoint(tmp_path).meta["epoch"] == 1
     save(tmp_path, network(), epoch=3)
     assert read_checkpoint(tmp_path).meta["epoch"] == 3
+
+
+def test_a_reader_does_not_disturb_a_writer(tmp_path, monkeypatch):
+    save(tmp_path, network(), epoch=1)
+    rename, seen = Path.rename, []
+
+    def read_between(path, target):
+        result = rename(path, target)
+        seen.append(read_checkpoint(tmp_path).meta["epoch"])
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", read_between)
+        save(tmp_path, network(), epoch=2)
+    assert seen == [1, 2]

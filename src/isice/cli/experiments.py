@@ -1,5 +1,7 @@
 """``isice run``: run an experiment."""
 
+import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +13,7 @@ from ._app import Settings, app, console, table, tell
 from ._show import RUNS, Limit, draw_heat_maps, show_report
 
 if TYPE_CHECKING:
+    from ..experiments.loader import Cell
     from ..experiments.plan import Step
 
 Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds, such as 0,1,2. [default: those of the file]")]
@@ -103,6 +106,7 @@ def run(
         pool=pool,
         devices=_parse_devices(devices),
         force=force,
+        share=_runs_alone(cells),
         tell=tell,
     )
     if shard is None and only_cell is None and is_main_process():
@@ -113,6 +117,14 @@ def run(
         tell(f"{len(outcome.done)} run, {len(outcome.skipped)} skipped; after the last shard: isice report {folder}")
     if outcome.failed:
         raise typer.Exit(1)
+
+
+def _runs_alone(cells: "Sequence[Cell]") -> bool:
+    """Return whether one process computes a run, so that it may decide alone which run is next."""
+    from ..train.launch import launched
+
+    several = any(getattr(c.config, "devices", 1) * getattr(c.config, "nodes", 1) > 1 for c in cells)
+    return not several and launched(os.environ) is None
 
 
 def _parse_seeds(text: str | None) -> list[int] | None:

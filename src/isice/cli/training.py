@@ -40,6 +40,9 @@ def train(
             help="Folder with one weight file per backbone, such as vgg16.safetensors.",
         ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Resume although the data changed since the last checkpoint.")
+    ] = False,
     settings: Settings = None,
 ) -> None:
     """Train one network and write its record and report. Rerun the same command to resume.
@@ -58,7 +61,7 @@ def train(
     from ..inference import evaluate_run
     from ..train import train_run
     from ..train.launch import is_main_process
-    from ..train.resume import find_start
+    from ..train.resume import find_finished
 
     shortcuts = {"model.backbone": model, "model.pooling": pooling, "data.name": data}
     assignments = [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
@@ -68,10 +71,10 @@ def train(
     name = f"{spec_name(config.model.pooling)}-{config_hash(config)}"
     folder = out or Path("runs") / "train" / name
     mode = {None: "auto", True: "must", False: "never"}[resume]
-    finished = is_main_process() and find_start(folder, config, mode).finished is not None
+    finished = is_main_process() and find_finished(folder, config, mode) is not None
     if finished:
         tell(f"{folder} is already finished; --no-resume trains it again")
-    train_run(config, folder, resume=mode)
+    train_run(config, folder, resume=mode, force=force)
     if is_main_process():
         if not finished:
             evaluate_run(folder, settings=[f"device={config.device}"])

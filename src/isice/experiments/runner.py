@@ -1,17 +1,20 @@
 """Run the cells of an experiment: skip finished ones, continue after failures."""
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..records import find_records, finished_folders
+from ..run_lock import RunInUse, holder, is_in_use, run_lock
 from .loader import Cell, Experiment
 from .manifest import describe, write_manifest
-from .sweep import Compute, run_on_devices
+from .sweep import FINISHED, IN_USE, Compute, is_finished, run_on_devices
 
 # More skipped runs than this are counted instead of listed.
 MAX_LISTED = 10
+WAIT_SECONDS = 2.0  # between looks at the runs of other processes
 
 
 @dataclass
@@ -32,6 +35,7 @@ def run_experiment(
     pool: str | Path | None = None,
     devices: Sequence[str] = (),
     force: bool = False,
+    share: bool = True,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
     """Run every cell that has no finished record yet.
@@ -47,6 +51,9 @@ def run_experiment(
         devices: Devices ("cuda:0", "cpu") with one process each; by default, this process runs all
             cells.
         force: Run finished cells again.
+        share: Let other processes run cells of the same folder: a cell that one of them works on is
+            left to it, and taken over if that process ends without finishing it. False raises
+            :class:`isice.run_lock.RunInUse`, for runs that several processes compute together.
         tell: Called with a line of text for skipped and failed cells.
     """
     out = Path(out)
@@ -61,22 +68,56 @@ def run_experiment(
     for cell in skipped if len(skipped) <= MAX_LISTED else ():
         where = "" if finished[cell.hash] == out / cell.name else f" in {finished[cell.hash]}"
         tell(f"{cell.label}: skipped, finished{where}")
-    results = (
-        run_on_devices(waiting, out, compute, devices, tell) if devices else _run_in_process(waiting, out, compute)
-    )
-    for cell, error in results:
-        if error is None:
-            outcome.done.append(cell.name)
-        else:
-            outcome.failed[cell.name] = error
-            tell(f"{cell.label}: failed: {error}")
+    while waiting:
+        computed = (
+            run_on_devices(waiting, out, compute, devices, tell, force=force)
+            if devices
+            else _run_in_process(waiting, out, compute, force)
+        )
+        in_use = []
+        for cell, error in computed:
+            if error is None:
+                outcome.done.append(cell.name)
+            elif error == FINISHED:
+                outcome.skipped.append(cell.name)
+            elif error == IN_USE:
+                in_use.append(cell)
+            else:
+                outcome.failed[cell.name] = error
+                tell(f"{cell.label}: failed: {error}")
+        if in_use and not share:
+            raise RunInUse(f"run: expected {in_use[0].label} to be free, got {holder(out / in_use[0].name)}.")
+        waiting = _wait(in_use, out, outcome, tell)
     return outcome
 
 
-def _run_in_process(cells: Sequence[Cell], out: Path, compute: Compute) -> Iterator[tuple[Cell, str | None]]:
+def _wait(cells: list[Cell], out: Path, outcome: Outcome, tell: Callable[[str], None]) -> list[Cell]:
+    """Wait for the cells of other processes until one has ended without finishing its cell; return what is left."""
     for cell in cells:
+        tell(f"{cell.label}: left to {holder(out / cell.name)}")
+    while cells:
+        free = [cell for cell in cells if not is_in_use(out / cell.name)]
+        finished = [cell for cell in free if is_finished(cell, out)]
+        outcome.skipped += [cell.name for cell in finished]
+        cells = [cell for cell in cells if cell not in finished]
+        if len(free) > len(finished):
+            break
+        time.sleep(WAIT_SECONDS if cells else 0)
+    return cells
+
+
+def _run_in_process(
+    cells: Sequence[Cell], out: Path, compute: Compute, force: bool
+) -> Iterator[tuple[Cell, str | None]]:
+    for cell in cells:
+        if not force and is_finished(cell, out):
+            yield cell, FINISHED
+            continue
         try:
-            compute(cell.config, out / cell.name, cell.label)
+            with run_lock(out / cell.name):
+                compute(cell.config, out / cell.name, cell.label)
+        except RunInUse:
+            yield cell, IN_USE
         except Exception as error:
             yield cell, f"{type(error).__name__}: {error}"
         else:

@@ -6,6 +6,7 @@ A crash or an out-of-memory kill then stops only its own run. On a cluster, let 
 
 import contextlib
 import multiprocessing
+import os
 import queue
 import sys
 import threading
@@ -15,17 +16,28 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from .._parent import end_with_parent
 from ..records import new_record, read_record, write_record
+from ..run_lock import RunInUse, is_in_use, run_lock
 from .loader import Cell
 
 # Computes a config into a folder, under a label, and writes its record.
 Compute = Callable[[Any, Path, str], Any]
 LOG_FILE = "log.txt"
+# What a cell is yielded with in place of an error if another process works on it, or has finished it.
+IN_USE, FINISHED = "another process works on it", "another process has finished it"
+_IN_USE_STATUS = 75  # EX_TEMPFAIL
 GRACE_SECONDS = 10  # for runs to end by themselves after an interrupt
 
 
 def run_on_devices(
-    cells: Sequence[Cell], out: Path, compute: Compute, devices: Sequence[str], tell: Callable[[str], None]
+    cells: Sequence[Cell],
+    out: Path,
+    compute: Compute,
+    devices: Sequence[str],
+    tell: Callable[[str], None],
+    *,
+    force: bool = False,
 ) -> Iterator[tuple[Cell, str | None]]:
     """Run each cell on the next free device; yield it with its error, or None, as soon as it ends.
 
@@ -35,6 +47,7 @@ def run_on_devices(
         compute: A function that can be pickled; its output goes to ``log.txt`` in the run's folder.
         devices: Such as ``["cuda:0", "cuda:1"]``.
         tell: Called with a line of text when a run starts.
+        force: Run cells that another process has finished meanwhile.
     """
     waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
     ended: queue.SimpleQueue[tuple[Cell, str | None]] = queue.SimpleQueue()
@@ -51,7 +64,7 @@ def run_on_devices(
                 return
             tell(f"{cell.label}: started on {device}, output in {out / cell.name / LOG_FILE}")
             try:
-                ended.put((cell, _run_process(cell, out / cell.name, compute, device, started)))
+                ended.put((cell, _run_process(cell, out / cell.name, compute, device, started, force)))
             except Exception as error:
                 ended.put((cell, f"{type(error).__name__}: {error}"))
 
@@ -73,34 +86,55 @@ def _end(processes: list[BaseProcess]) -> None:
             process.terminate()
 
 
-def _run_process(cell: Cell, folder: Path, compute: Compute, device: str, started: list[BaseProcess]) -> str | None:
+def _run_process(
+    cell: Cell, folder: Path, compute: Compute, device: str, started: list[BaseProcess], force: bool
+) -> str | None:
     folder.mkdir(parents=True, exist_ok=True)
     config = replace(cell.config, device=device) if hasattr(cell.config, "device") else cell.config
+    if not force and is_finished(cell, folder.parent):
+        return FINISHED
+    if is_in_use(folder):
+        return IN_USE
     # Not a daemon: daemonic processes cannot start data loader workers.
-    process = multiprocessing.get_context("spawn").Process(target=_work, args=(compute, config, folder, cell.label))
+    process = multiprocessing.get_context("spawn").Process(
+        target=_work, args=(compute, config, folder, cell.label, os.getpid())
+    )
     process.start()
     started.append(process)
     process.join()
     if process.exitcode == 0:
         return None
+    if process.exitcode == _IN_USE_STATUS:
+        return IN_USE
     record = read_record(folder) or {}
     if process.exitcode == 1 and record.get("hash") == cell.hash and "error" in record:
         return str(record["error"])
     error = f"the process ended with status {process.exitcode}; see {LOG_FILE} in its folder"
     # A killed process could not write its own record.
-    write_record(folder, new_record(cell.config, {}) | {"kind": cell.kind, "status": "failed", "error": error})
+    with contextlib.suppress(RunInUse), run_lock(folder):
+        write_record(folder, new_record(cell.config, {}) | {"kind": cell.kind, "status": "failed", "error": error})
     return error
 
 
-def _work(compute: Compute, config: Any, folder: Path, label: str) -> None:
+def is_finished(cell: Cell, out: Path) -> bool:
+    """Return whether the folder of a cell holds its finished record."""
+    record = read_record(out / cell.name)
+    return record is not None and record["status"] == "finished" and record["hash"] == cell.hash
+
+
+def _work(compute: Compute, config: Any, folder: Path, label: str, parent: int) -> None:
     """Compute a run in this process, with its output in the log file."""
+    end_with_parent(parent)
     with (
         (folder / LOG_FILE).open("a", encoding="utf-8", buffering=1) as log,  # by line, to survive a kill
         contextlib.redirect_stdout(log),
         contextlib.redirect_stderr(log),
     ):
         try:
-            compute(config, folder, label)
+            with run_lock(folder):
+                compute(config, folder, label)
+        except RunInUse:
+            sys.exit(_IN_USE_STATUS)
         except Exception as error:
             print(f"{type(error).__name__}: {error}", file=log)
             sys.exit(1)

@@ -11,9 +11,9 @@ A run folder::
     checkpoints/best/         model.safetensors  meta.json             the reported epoch, to evaluate
 
 ``model.safetensors`` holds the weights to predict with: the averaged ones if the run averages them.
-``meta.json`` holds the config and its hash, the classes, the arguments of ``create_model``, epoch,
-step, the SHA-256 of the other files and of itself. ``state.pt`` holds optimizer, schedule and counters, and is
-read with ``torch.load(weights_only=True)``.
+``meta.json`` holds the config and its hash, the classes, the arguments of ``create_model``, the
+fingerprint of the data, epoch, step, the SHA-256 of the other files and of itself. ``state.pt``
+holds optimizer, schedule and counters, and is read with ``torch.load(weights_only=True)``.
 
 A checkpoint is written to a temporary folder, synced to disk and renamed. A run killed at any moment
 leaves either the previous checkpoint or the new one.
@@ -73,6 +73,7 @@ def save_checkpoint(
     epoch: int,
     step: int,
     state: dict[str, Any] | None = None,
+    data: dict[str, Any] | None = None,
 ) -> Path:
     """Replace ``folder/checkpoints/<which>`` atomically.
 
@@ -85,6 +86,7 @@ def save_checkpoint(
         epoch: Number of completed epochs.
         step: Optimizer steps completed in the current epoch.
         state: Training state to resume from: tensors, numbers, strings, lists and dictionaries.
+        data: The fingerprint of the data (:mod:`isice.data.fingerprint`).
     """
     check_choice("save_checkpoint", "which", which, WHICH)
     contents = {_WEIGHTS: safetensors.torch.save(plain_weights(model))}
@@ -98,6 +100,7 @@ def save_checkpoint(
         "config": to_dict(config),
         "classes": list(classes),
         "network": model.config if isinstance(model, Network) and model.backbone.config is not None else None,
+        "data": data,
         "epoch": epoch,
         "step": step,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},

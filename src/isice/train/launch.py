@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from .._parent import end_with_parent
 from ..config import RunConfig
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def create_fabric(config: RunConfig) -> "Fabric":
         strategy="ddp" if local * nodes > 1 else "auto",
         precision=_PRECISION[config.precision],  # type: ignore[arg-type]
     )
+    if launched(os.environ) is None and "LOCAL_RANK" in os.environ:
+        end_with_parent(os.getppid())  # a process that Fabric started
     fabric.launch()
     if fabric.world_size > 1:
         atexit.register(_destroy_process_group)

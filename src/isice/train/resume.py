@@ -1,12 +1,14 @@
 """Decide whether a run starts, resumes or is already finished. Existing results are never overwritten silently."""
 
 import shutil
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .._checks import check_choice
 from ..config import RunConfig, config_hash, to_dict
+from ..data.fingerprint import Fingerprint, describe_changes
 from ..records import ARRAYS_FILE, EVALUATION_FILE, RECORD_FILE, read_record
 from .checkpoint import Checkpoint, has_checkpoint, read_checkpoint
 from .logger import METRICS_FILE, TENSORBOARD_FOLDER
@@ -22,6 +24,19 @@ class Start:
     checkpoint: Checkpoint | None = None
 
 
+def find_finished(folder: Path, config: RunConfig, resume: str) -> dict[str, Any] | None:
+    """Return the record of a run that is finished and need not be trained, or None.
+
+    Arguments as in :func:`find_start`.
+    """
+    check_choice("train", "resume", resume, RESUME)
+    record = None if resume == "never" else read_record(folder)
+    if record is None or record["status"] != "finished":
+        return None
+    _check_same(record["hash"], record["config"], config, folder)
+    return record
+
+
 def find_start(folder: Path, config: RunConfig, resume: str) -> Start:
     """Find what a run folder can be resumed from.
 
@@ -31,13 +46,9 @@ def find_start(folder: Path, config: RunConfig, resume: str) -> Start:
         resume: ``"auto"`` resumes if there is a checkpoint, ``"must"`` raises if there is none,
             ``"never"`` starts a new run.
     """
-    check_choice("train", "resume", resume, RESUME)
-    if resume == "never":
-        return Start()
-    record = read_record(folder)
-    if record is not None and record["status"] == "finished":
-        _check_same(record["hash"], record["config"], config, folder)
-        return Start(finished=record)
+    finished = find_finished(folder, config, resume)
+    if resume == "never" or finished is not None:
+        return Start(finished=finished)
     if has_checkpoint(folder, "last"):
         checkpoint = read_checkpoint(folder, "last")
         _check_same(checkpoint.meta["hash"], checkpoint.meta["config"], config, folder)
@@ -51,6 +62,25 @@ def find_start(folder: Path, config: RunConfig, resume: str) -> Start:
             "restore checkpoints/last, or start a new run (resume='never', --no-resume)."
         )
     return Start()
+
+
+def check_data(checkpoint: Checkpoint, now: Fingerprint, folder: Path, *, force: bool) -> list[str]:
+    """Compare the data with that of a checkpoint; return what changed if ``force``, otherwise raise.
+
+    Checkpoints of earlier versions have no fingerprint and are not compared.
+    """
+    before = checkpoint.meta.get("data")
+    changes = [] if before is None else describe_changes(before, now)
+    if not changes:
+        return []
+    listed = "; ".join(changes)
+    if not force:
+        raise ValueError(
+            f"train: expected the data that {str(folder)!r} was trained on, got other data: {listed}; restore it, "
+            "start a new run (resume='never', --no-resume), or resume on the new data (force=True, --force)."
+        )
+    warnings.warn(f"train: resuming on other data, as asked for: {listed}.", stacklevel=3)
+    return changes
 
 
 def clear_run(folder: Path) -> None:

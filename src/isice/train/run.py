@@ -5,7 +5,7 @@ import gc
 import hashlib
 import io
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +17,18 @@ from torch import nn
 from .._atomic import write_atomically
 from ..config import RunConfig, to_toml
 from ..data import Splits, load_splits
+from ..data.fingerprint import fingerprint
 from ..models import create_model
 from ..models.weights import check_file
 from ..records import ARRAYS_FILE, commit, failure, new_record, write_record
+from ..run_lock import run_lock
 from .checkpoint import Checkpoint, load_weights_into, read_checkpoint
 from .class_descriptors import class_descriptors
 from .hardware import hardware, peak_memory
 from .launch import cpu_threads, create_fabric, determinism, is_main_process
 from .logger import MetricsLogger
 from .progress import TrainingProgress
-from .resume import clear_run, find_start
+from .resume import check_data, clear_run, find_finished, find_start
 from .trainer import Trainer
 
 if TYPE_CHECKING:
@@ -44,13 +46,15 @@ def train_run(
     build: ModelFactory | None = None,
     resume: str = "auto",
     record_refusal: bool = False,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Train one run, evaluate the reported epoch on the test split, and write all files to ``folder``.
 
     A run that was killed resumes from its last checkpoint and reaches the same result. A finished run
     is not trained again. A run that fails or is interrupted writes a record with its error. Invalid
     input (missing data, unknown pooling) raises before anything is written. The layout of the folder
-    is described in :mod:`isice.train.checkpoint`.
+    is described in :mod:`isice.train.checkpoint`. While a run is trained, its folder is locked: another
+    process that asks for it gets :class:`isice.run_lock.RunInUse`.
 
     Args:
         config: The run.
@@ -60,18 +64,35 @@ def train_run(
         resume: ``"auto"``, ``"must"`` (raise if there is nothing to resume) or ``"never"`` (start a
             new run and remove the files of an earlier one). A checkpoint of another config is an error.
         record_refusal: Write a record for invalid input, too, so that the report of a sweep can name it.
+        force: Resume although the data changed since the checkpoint was written.
 
     Returns:
         The record, as written.
     """
     folder = Path(folder)
+    finished = find_finished(folder, config, resume)
+    if finished is not None:
+        return finished
+    # One process of a run holds the lock, the one that writes.
+    with run_lock(folder) if is_main_process() else nullcontext():
+        return _train_locked(config, folder, label, build or build_model, resume, record_refusal, force)
+
+
+def _train_locked(
+    config: RunConfig,
+    folder: Path,
+    label: str | None,
+    build: ModelFactory,
+    resume: str,
+    record_refusal: bool,
+    force: bool,
+) -> dict[str, Any]:
     start = find_start(folder, config, resume)
-    if start.finished is not None:
+    if start.finished is not None:  # by another process, just before the lock was free
         return start.finished
-    build = build or build_model
 
     def prepare(fabric: "Fabric") -> Trainer:
-        trainer = _create_trainer(config, folder, fabric, build, start.checkpoint)
+        trainer = _create_trainer(config, folder, fabric, build, start.checkpoint, force)
         if resume == "never" and is_main_process():
             clear_run(folder)  # after validation: invalid input must not remove an earlier run
         return trainer
@@ -117,16 +138,20 @@ def _record_failure(folder: Path, record: dict[str, Any], error: BaseException) 
 
 
 def _create_trainer(
-    config: RunConfig, folder: Path, fabric: "Fabric", build: ModelFactory, checkpoint: Checkpoint | None
+    config: RunConfig, folder: Path, fabric: "Fabric", build: ModelFactory, checkpoint: Checkpoint | None, force: bool
 ) -> Trainer:
     """Load data and model; invalid input raises here, and nothing is written."""
     splits = load_splits(config.data)
-    seed_everything(config.seed)
-    model = build(config, splits)
     if fabric.world_size > 1:
         # On a network file system other nodes may read an older checkpoint than rank 0.
         checkpoint = fabric.broadcast(checkpoint)
-    return Trainer(config, fabric, model, splits, folder, checkpoint)
+    data = fingerprint(splits)
+    changes = [] if checkpoint is None else check_data(checkpoint, data, folder, force=force)
+    seed_everything(config.seed)
+    trainer = Trainer(config, fabric, build(config, splits), splits, folder, checkpoint, data)
+    if changes:
+        trainer.state.sessions[-1]["data_changed_afterwards"] = changes
+    return trainer
 
 
 def _fit(trainer: Trainer, label: str) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..config import AugmentConfig, RunConfig
 from ..data import Splits
 from ..data.augmentation import Augmentation, Mixed
+from ..data.fingerprint import Fingerprint
 from ..data.sources import mix_seed
 from ..models import Network, initialize
 from .anomaly import first_nonfinite
@@ -79,6 +80,7 @@ class Trainer:
         splits: The data.
         folder: The run folder.
         checkpoint: The checkpoint to resume from; None starts a new run.
+        data: The fingerprint of the data, saved in checkpoints.
     """
 
     def __init__(
@@ -89,9 +91,11 @@ class Trainer:
         splits: Splits,
         folder: Path,
         checkpoint: Checkpoint | None = None,
+        data: Fingerprint | None = None,
     ) -> None:
         self.config, self.fabric, self.splits, self.folder = config, fabric, splits, folder
         self.started = time.perf_counter()
+        self.data = data
         if config.sync_bn and fabric.world_size > 1:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         self.layout = torch.channels_last if config.channels_last else torch.preserve_format
@@ -295,6 +299,7 @@ class Trainer:
             epoch=self.state.done,
             step=self.state.step,
             state=state,
+            data=self.data,
         )
 
     def _restore(self, checkpoint: Checkpoint) -> None:
