@@ -62,10 +62,23 @@ def test_list_shows_the_registry():
     text = invoke("list")
     for name in list_poolings():
         assert name in text
-    lines = text.splitlines()
-    row = next(index for index, line in enumerate(lines) if re.match(r"\s*isice\s", line))
-    assert "32,896" in lines[row]  # 256 · 257 / 2
-    assert "sparsity=0.01" in lines[row + 1]
+    assert len(text.splitlines()) == len(list_poolings())  # one line each
+    assert all(len(line.split(maxsplit=1)) == 2 for line in text.splitlines())
+
+
+def test_list_imports_no_torch():
+    command = (
+        "import sys; from isice.cli import app; app(['list'], standalone_mode=False); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", command], check=True, capture_output=True)
+
+
+def test_list_describes_one_pooling():
+    text = invoke("list", "isice")
+    assert "32,896 features" in text  # 256 · 257 / 2
+    assert "sparsity=0.01" in text
+    assert "n_iter: " in text
+    assert "Did you mean 'isice'?" in str(CliRunner().invoke(cli.app, ["list", "isicee"]).exception)
 
 
 def test_list_backbones_datasets_recipes_experiments():
@@ -349,6 +362,17 @@ def test_ctrl_c_is_130(monkeypatch, capsys):
 
     monkeypatch.setattr(cli.reports, "show_report", interrupt)
     assert main(monkeypatch, capsys, "report", "digits")[0] == 130
+
+
+@pytest.mark.parametrize("arguments", [["train"], ["run", "digits"]])
+def test_ctrl_c_says_how_to_resume(monkeypatch, capsys, tmp_path, arguments):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("isice.train.train_run", interrupt)
+    status, out, _ = main(monkeypatch, capsys, *arguments, "--out", str(tmp_path / "runs"))
+    assert status == 130
+    assert "interrupted; rerun the same command to resume" in out
 
 
 @pytest.mark.parametrize("arguments", [["predict", "run"], ["push", "run"], ["eval"], ["export"]])

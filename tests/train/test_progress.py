@@ -27,10 +27,14 @@ def shown(terminal: bool) -> str:
 
 
 def test_plain_lines():
-    assert shown(terminal=False) == "gap  epoch 1/3  loss 0.500  acc 80.0%  val 75.0%  99 img/s  4 s left\n"
+    assert shown(terminal=False) == "gap  epoch 1/3  loss 0.500  train acc 80.0%  val acc 75.0%  99 img/s  4 s left\n"
 
 
 def test_bar():
     text = shown(terminal=True)
-    for part in ("gap  epoch 1/3", "1/6", "loss 0.500", "80.0%", "img/s"):
+    for part in ("gap  epoch 1/3", "1/6", "loss 0.500", "train acc  80.0%", "img/s"):
         assert part in text
+
+
+def test_the_bar_leaves_a_line_for_every_epoch():
+    assert "gap  epoch 1/3  loss 0.500  train acc 80.0%  val acc 75.0%  99 img/s  4 s left" in shown(terminal=True)

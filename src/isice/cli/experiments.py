@@ -98,17 +98,22 @@ def run(
     from ..experiments.jobs import run_job
     from ..train.launch import is_main_process
 
-    outcome = run_experiment(
-        chosen,
-        folder,
-        partial(run_job, force=force),
-        cells=cells,
-        pool=pool,
-        devices=_parse_devices(devices),
-        force=force,
-        share=_runs_alone(cells),
-        tell=tell,
-    )
+    try:
+        outcome = run_experiment(
+            chosen,
+            folder,
+            partial(run_job, force=force),
+            cells=cells,
+            pool=pool,
+            devices=_parse_devices(devices),
+            force=force,
+            share=_runs_alone(cells),
+            tell=tell,
+        )
+    except KeyboardInterrupt:
+        if is_main_process():
+            tell("interrupted; rerun the same command to resume, finished runs are kept")
+        raise
     if shard is None and only_cell is None and is_main_process():
         if images is not None or outcome.done:
             draw_heat_maps(folder, None, chosen.images if images is None else images)

@@ -1,42 +1,77 @@
 """``isice list``: pooling layers, backbones, datasets, recipes and experiments."""
 
+import inspect
+import pydoc
+import re
 from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from ._app import app, console, table
+from ._app import app, console, facts_table, table, tell
 
 
 @app.command("list")
 def list_(
+    name: Annotated[str | None, typer.Argument(help="A pooling, to show its source, options and defaults.")] = None,
     backbones: Annotated[bool, typer.Option("--backbones", help="The paper's backbones.")] = False,
     datasets: Annotated[bool, typer.Option("--datasets", help="The datasets.")] = False,
     recipes: Annotated[bool, typer.Option("--recipes", help="The recipes (training settings).")] = False,
     experiments: Annotated[bool, typer.Option("--experiments", help="The experiments (grids of runs).")] = False,
 ) -> None:
-    """List pooling layers, or what the options select.
+    """List poolings, one line each; describe one; or list what the options select.
 
-    Example: `isice list --recipes --datasets`
+    Examples:
+
+    - `isice list`
+
+    - `isice list isice`: what it computes, its options and defaults
+
+    - `isice list --recipes --datasets`
     """
+    if name is not None:
+        _describe(name)
+        return
     choices = ((backbones, _backbones), (datasets, _datasets), (recipes, _recipes), (experiments, _experiments))
     for make in [make for wanted, make in choices if wanted] or [_poolings]:
         console.print(make())
 
 
 def _poolings() -> Table:
-    from ..pooling import create_pooling, list_poolings, pooling_class
+    from ._poolings import pooling_summaries
 
-    made = table("pooling", "out at 256", "fidelity", "reference, options and their defaults")
-    made.columns[1].justify = "right"
-    for name in list_poolings():
-        cls = pooling_class(name)
-        width = "classes" if cls.needs_num_classes else f"{create_pooling(name, 256).out_features:,}"
-        options = ", ".join(f"{option}={default!r}" for option, default in cls.option_defaults().items())
-        about = Text(cls.reference)
-        made.add_row(name, width, cls.fidelity, about.append(f"\n{options}", style="cyan") if options else about)
+    made = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    summaries = pooling_summaries()
+    made.add_column(no_wrap=True, min_width=max(map(len, summaries)))
+    made.add_column(no_wrap=True, overflow="ellipsis")
+    for name, summary in summaries.items():
+        made.add_row(Text(name, style="bold"), Text(summary))
     return made
+
+
+def _describe(name: str) -> None:
+    """Print what a pooling computes, its source, output size and options."""
+    from ..pooling import create_pooling, pooling_class
+
+    cls = pooling_class(name)
+    layer = create_pooling(name, 256, num_classes=1000)
+    size = "one logit per class" if cls.needs_num_classes else f"{layer.out_features:,} features"
+    facts = {"source": cls.reference, "definition": cls.fidelity, "output at 256 channels": size}
+    if cls.assumed:
+        facts["assumed"] = cls.assumed
+    tell(_documentation(cls))
+    console.print()
+    console.print(facts_table({**facts, "spec with defaults": layer.spec}.items()))
+
+
+def _documentation(documented: object) -> str:
+    """Return a docstring up to its example, with the arguments of the function whose options it names."""
+    text = inspect.cleandoc(documented.__doc__ or "").partition("\nExample:")[0].strip()
+    for path in re.findall(r"Options as in :func:`([\w.]+)`", text):
+        described = inspect.cleandoc(getattr(pydoc.locate(path), "__doc__", None) or "")
+        text += "\n\nArgs:" + re.split(r"\n(?=\w+:\n)", described.partition("\nArgs:")[2])[0].rstrip()
+    return re.sub(r":\w+:`~?([^`]+)`", r"\1", text.replace("``", ""))
 
 
 def _backbones() -> Table:

@@ -74,7 +74,12 @@ def train(
     finished = is_main_process() and find_finished(folder, config, mode) is not None
     if finished:
         tell(f"{folder} is already finished; --no-resume trains it again")
-    train_run(config, folder, resume=mode, force=force)
+    try:
+        train_run(config, folder, resume=mode, force=force)
+    except KeyboardInterrupt:
+        if is_main_process():
+            tell(f"interrupted; rerun the same command to resume, or: isice train --resume --out {folder}")
+        raise
     if is_main_process():
         if not finished:
             evaluate_run(folder, settings=[f"device={config.device}"])

@@ -48,19 +48,17 @@ class TrainingProgress:
         if self._bar is None:
             return
         speed = self._images / max(time.perf_counter() - self._since, 1e-9)
-        numbers = f"loss {loss:.3f}  acc {accuracy:6.1%}  {speed:,.0f} img/s"
+        numbers = f"loss {loss:.3f}  train acc {accuracy:6.1%}  {speed:,.0f} img/s"
         description = f"{self.label}  epoch {epoch}/{self.epochs}"
         self._bar.update(self._task, advance=1, description=description, numbers=numbers)
 
     def epoch(self, row: dict[str, Any]) -> None:
-        """Print the metrics of an epoch, unless there is a progress bar."""
-        if self._bar is not None:
-            return
-        val = f"  val {row['val_accuracy']:.1%}" if "val_accuracy" in row else ""
+        """Print the metrics of an epoch, above the progress bar if there is one."""
+        val = f"  val acc {row['val_accuracy']:.1%}" if "val_accuracy" in row else ""
         left = (self.epochs - row["epoch"]) * row["seconds"]
         self.console.print(
             f"{self.label}  epoch {row['epoch']}/{self.epochs}  loss {row['train_loss']:.3f}  "
-            f"acc {row['train_accuracy']:.1%}{val}  {row['images_per_second']:,.0f} img/s  {left:.0f} s left",
+            f"train acc {row['train_accuracy']:.1%}{val}  {row['images_per_second']:,.0f} img/s  {left:.0f} s left",
             markup=False,
             emoji=False,
             highlight=False,
