@@ -32,7 +32,8 @@ _RENAMED = {"data.split": "data.partition"}
 class ModelConfig:
     """The network ②–⑦: arguments of :func:`isice.create_model`.
 
-    ``img_size`` defaults to ``data.image_size``. ``weights`` is the SHA-256 (first 16 digits) of the
+    ``img_size`` defaults to ``data.image_size``. ``strict`` refuses a ``checkpoint_path`` that lacks most
+    of the backbone. ``weights`` is the SHA-256 (first 16 digits) of the
     file ``checkpoint_path``. A run is then identified by this content, not by the path.
     """
 
@@ -42,6 +43,7 @@ class ModelConfig:
     pretrained: bool = False
     checkpoint_path: str | None = None
     img_size: int | None = None
+    strict: bool = field(default=True, metadata=_ADDED)
     weights: str | None = field(default=None, metadata=_ADDED)
 
     def __post_init__(self) -> None:

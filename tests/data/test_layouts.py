@@ -157,6 +157,24 @@ def test_folder_with_val_only(folder: Path):
     assert load_splits(DataConfig(name="folder", root=str(folder))).sizes == {"train": 7, "test": 3}
 
 
+def test_folder_with_validation(folder: Path):
+    save_class_folders(folder / "validation", {"cat": 1, "dog": 1})
+    assert load_splits(DataConfig(name="folder", root=str(folder))).sizes == {"train": 7, "val": 2, "test": 3}
+
+
+def test_a_folder_of_classes_is_split_by_its_seed(tmp_path: Path):
+    save_class_folders(tmp_path, {"cat": 10, "dog": 5})
+
+    def tested(seed: int) -> list[str]:
+        return load_splits(DataConfig(name="folder", root=str(tmp_path), split_seed=seed)).test.source.paths
+
+    splits = load_splits(DataConfig(name="folder", root=str(tmp_path)))
+    assert splits.info.classes == ("cat", "dog")
+    assert splits.sizes == {"train": 12, "test": 3}
+    assert not set(splits.train.source.paths) & set(splits.test.source.paths)
+    assert tested(0) == tested(0) != tested(1)
+
+
 def test_other_files_are_no_images(folder: Path):
     (folder / "train" / "cat" / "notes.txt").write_text("")
     (folder / "train" / "cat" / "._0.jpg").write_text("")

@@ -1,6 +1,7 @@
 """Networks: the paper's eight backbones with every layer, attach, configuration, compile, export, and clear errors."""
 
 import copy
+import warnings
 
 import pytest
 import timm
@@ -240,3 +241,14 @@ def test_exports(kind):
     x = torch.rand(*shape)
     exported = torch.export.export(model, (x,)).module()
     torch.testing.assert_close(exported(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_too_few_positions_are_a_warning_once():
+    model = small("covariance").eval()
+    with pytest.warns(UserWarning, match=r"got 2 × 2 = 4 positions and 6 channels.*reduce=4 or less"):
+        model(torch.rand(1, 1, 2, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(torch.rand(1, 1, 2, 2))
+        small("covariance")(torch.rand(2, 1, 8, 8))
+        small("gap")(torch.rand(2, 1, 2, 2))

@@ -50,9 +50,8 @@ def test_backbone_only_in_half_precision(tmp_path):
 def test_torchvision_vgg_names(tmp_path):
     names = {"features.0.weight": torch.full((64, 3, 3, 3), 0.5), "classifier.6.bias": torch.zeros(1000)}
     save_file(names, tmp_path / "vgg.safetensors")
-    model = create_model(
-        "vgg11", pooling="gap", num_classes=2, reduce=4, img_size=32, checkpoint_path=tmp_path / "vgg.safetensors"
-    )
+    options = {"pooling": "gap", "num_classes": 2, "reduce": 4, "img_size": 32}
+    model = create_model("vgg11", checkpoint_path=tmp_path / "vgg.safetensors", strict=False, **options)
     assert model.load_report.matched == ("backbone.model.features.0.weight",)
     assert model.load_report.unexpected == ("classifier.6.bias",)
     assert "1 of 24 tensors of the model matched (backbone 1 of 16, reduce 0 of 6, classifier 0 of 2)" in str(
@@ -133,3 +132,17 @@ def test_errors_name_the_file_and_the_problem(tmp_path):
         (tmp_path / name).write_bytes(b"not a weight file at all")
         with pytest.raises(ValueError, match=name):
             load_weights(small(), tmp_path / name)
+
+
+def test_a_file_of_another_backbone_is_an_error(tmp_path):
+    model = create_model("test_resnet", pooling="gap", num_classes=2, reduce=8)
+    state = dict(list(model.backbone.model.state_dict().items())[:2])
+    torch.save(state, tmp_path / "other.pth")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match=r"expected weights for most of the backbone, got \d of \d+ .*strict=False"):
+        load_weights(model, tmp_path / "other.pth")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    with pytest.raises(ValueError, match="expected weights for most of the backbone"):
+        create_model("test_resnet", pooling="gap", num_classes=2, checkpoint_path=tmp_path / "other.pth")
+    report = load_weights(model, tmp_path / "other.pth", strict=False)
+    assert len(report.matched) == 2

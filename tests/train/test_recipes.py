@@ -5,12 +5,15 @@ from importlib.resources import files
 import pytest
 import torch
 
-from isice.config import from_dict, load_config, override, to_dict, to_toml
+from isice.cli.training import _default_recipe
+from isice.config import config_hash, from_dict, load_config, override, to_dict, to_toml
 from isice.data import dataset_info, load_splits
 from isice.experiments.loader import load_recipe
+from isice.inference.predict import input_facts
 from isice.models import PAPER_BACKBONES
 from isice.pooling import create_pooling
 from isice.train import train_run
+from isice.train.backbone_input import follow_backbone_input
 from isice.train.checkpoint import read_checkpoint
 from isice.train.optim import lr_factor
 from tests.train._tiny import TINY, Linear, build_linear
@@ -21,6 +24,7 @@ NAMES = sorted(path.name.removesuffix(".toml") for path in files("isice.experime
 def test_the_recipes():
     assert NAMES == [
         "finegrained_cnn",
+        "finetune",
         "imagenet100",
         "paper_cnn",
         "paper_transformer",
@@ -85,3 +89,25 @@ def test_mirror_averaging_in_evaluation(tmp_path):
     expected = (both.argmax(dim=1) == test.targets).double().mean().item()
     assert record["accuracy"]["test"] == pytest.approx(expected)
     assert expected != alone
+
+
+def test_finetune_is_the_default_of_a_named_backbone():
+    assert _default_recipe(["model.backbone=tf_efficientnet_lite0"]) == "finetune"
+    assert _default_recipe(["model.backbone=resnet50", "model.backbone=small_cnn"]) == "small"
+    assert _default_recipe(["model.pooling=gap"]) == "small"
+    config = load_recipe("finetune")
+    assert config.model.pretrained
+    assert config.data.name == "folder"
+    assert config.model.reduce <= (config.data.image_size // 32) ** 2
+
+
+def test_the_normalisation_follows_the_backbone():
+    config = override(load_recipe("finetune"), ["model.backbone=tf_efficientnet_lite0"])
+    followed = follow_backbone_input(config)
+    assert followed.data.mean == followed.data.std == (0.5, 0.5, 0.5)
+    assert input_facts(followed.data)["mean"] == [0.5, 0.5, 0.5]  # of the exported file and the model card
+    chosen = override(config, ["data.mean=0.1,0.2,0.3", "data.std=1.0,1.0,1.0"])
+    assert follow_backbone_input(chosen) == chosen
+    for name in (*PAPER_BACKBONES, "small_cnn"):
+        paper = override(load_recipe("paper_cnn"), [f"model.backbone={name}", "data.name=cub200"])
+        assert config_hash(follow_backbone_input(paper)) == config_hash(paper), name

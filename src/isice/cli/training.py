@@ -21,7 +21,11 @@ def train(
     data: Annotated[str | None, typer.Option("--data", help="Dataset. [default: the recipe's]")] = None,
     recipe: Annotated[
         str | None,
-        typer.Option("--recipe", metavar="NAME|FILE", help="Built-in recipe or TOML file. [default: small]"),
+        typer.Option(
+            "--recipe",
+            metavar="NAME|FILE",
+            help="Built-in recipe or TOML file. [default: finetune with --model, else small]",
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Run folder. [default: runs/train/POOLING-HASH]")] = None,
     resume: Annotated[
@@ -60,13 +64,16 @@ def train(
     from ..experiments.weight_files import find_all, with_weights
     from ..inference import evaluate_run
     from ..train import train_run
+    from ..train.backbone_input import follow_backbone_input
     from ..train.launch import is_main_process
     from ..train.resume import find_finished
 
     shortcuts = {"model.backbone": model, "model.pooling": pooling, "data.name": data}
     assignments = [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
-    config = override(_base_config(recipe, out, resume), [*assignments, *(settings or [])])
+    chosen = [*assignments, *(settings or [])]
+    config = override(_base_config(recipe, out, resume, _default_recipe(chosen)), chosen)
     if not resume:
+        config = follow_backbone_input(config)
         config = with_weights(config, find_all(weights_root, [config]))
     name = f"{spec_name(config.model.pooling)}-{config_hash(config)}"
     folder = out or Path("runs") / "train" / name
@@ -88,12 +95,18 @@ def train(
             tell(f"isice report {folder} adds heat maps of test images")
 
 
-def _base_config(recipe: str | None, out: Path | None, resume: bool | None) -> "RunConfig":
-    """Return the config of the given recipe, of the run to resume, or of ``small``."""
+def _default_recipe(assignments: list[str]) -> str:
+    """Return ``finetune`` as soon as a backbone is named, else ``small``."""
+    named = [text.partition("=")[2].strip() for text in assignments if text.startswith("model.backbone=")]
+    return "finetune" if named and named[-1] != "small_cnn" else "small"
+
+
+def _base_config(recipe: str | None, out: Path | None, resume: bool | None, default: str) -> "RunConfig":
+    """Return the config of the given recipe, of the run to resume, or of the default recipe."""
     from ..config import load_config
     from ..experiments.loader import load_recipe
 
     own = None if out is None else out / "config.toml"
     if recipe is None and resume and own is not None and own.is_file():
         return load_config(own)
-    return load_recipe(recipe or "small")
+    return load_recipe(recipe or default)

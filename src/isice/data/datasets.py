@@ -179,9 +179,10 @@ DATASETS: dict[str, DatasetInfo] = {
         image_size=448,
         train_size=None,
         test_size=None,
-        source="any folder: train/<class>/*, and test/<class>/* or val/<class>/*",
+        source="any folder: <class>/*, or train/<class>/* and test/<class>/* or val/<class>/*",
         load=layouts.load_folder,
-        protocol="one folder per split; with both test and val, val is the validation split",
+        protocol="one folder per split; with both test and val, val is the validation split; or one folder per class, "
+        "a fifth of which is for testing, chosen by data.split_seed",
     ),
 }
 

@@ -19,6 +19,8 @@ from ..config import DataConfig
 from .images import IMAGE_SUFFIXES
 from .sources import FileSource, Source, stratified_split
 
+_TEST_FRACTION = 0.2  # of a folder of classes that has no test images
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -153,12 +155,19 @@ def load_imagenet100(config: DataConfig) -> Loaded:
 
 
 def load_folder(config: DataConfig) -> Loaded:
-    """Load ``train/<class>/*`` with ``test/<class>/*``, ``val/<class>/*`` or both."""
+    """Load ``train/<class>/*`` with ``test/<class>/*``, ``val/<class>/*`` or both.
+
+    ``validation`` may be written for ``val``. A folder of classes without ``train`` is split: a fifth of
+    every class, chosen by ``data.split_seed``, is for testing.
+    """
+    if _is_unsplit(config):
+        return _split_folder(config)
     root = find_root(config, "train")
-    held_out = [name for name in ("test", "val") if (root / name).is_dir()]
+    held_out = [name for name in ("test", "val", "validation") if (root / name).is_dir()]
     if not held_out:
         raise FileNotFoundError(
-            f"data: expected a folder 'test' or 'val' beside 'train' in {str(root)!r}, got neither; add one."
+            f"data: expected a folder 'test' or 'val' beside 'train' in {str(root)!r}, got neither; add one, or set "
+            "data.root to the folder of classes, which is then split."
         )
     train_paths, train_labels = _class_folders(root / "train")
     classes = sorted(set(train_labels))
@@ -170,9 +179,29 @@ def load_folder(config: DataConfig) -> Loaded:
     return Loaded(tuple(classes), _files(config, train_paths, train_labels, classes), *splits)
 
 
+def _is_unsplit(config: DataConfig) -> bool:
+    """Whether ``data.root`` holds folders of images, and none of the usual splits at any depth of one."""
+    root = None if config.root is None else Path(config.root).expanduser()
+    if root is None or not root.is_dir():
+        return False
+    names = {"train", "test", "val", "validation"}
+    folders = [path for path in root.iterdir() if path.is_dir() and path.name[0] != "."]
+    if not folders or any(f.name in names or any((f / name).is_dir() for name in names) for f in folders):
+        return False
+    return any(file.suffix.lower() in IMAGE_SUFFIXES for folder in folders for file in folder.iterdir())
+
+
+def _split_folder(config: DataConfig) -> Loaded:
+    paths, labels = _class_folders(Path(config.root or "").expanduser())
+    classes = sorted(set(labels))
+    source = _files(config, paths, labels, classes)
+    kept, held = stratified_split(source.targets, _TEST_FRACTION, config.split_seed)
+    return Loaded(tuple(classes), source.keep(kept), source.keep(held))
+
+
 def _remedy(name: str) -> str:
     if name == "folder":
-        return "sort the images into train/<class>/* and test/<class>/* (or val/<class>/*)"
+        return "sort the images into <class>/*, or into train/<class>/* and test/<class>/* (or val/<class>/*)"
     return "unpack the archive there or set data.root"
 
 

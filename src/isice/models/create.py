@@ -23,6 +23,7 @@ def create_model(
     reduce: int | None = 256,
     pretrained: bool = False,
     checkpoint_path: str | Path | None = None,
+    strict: bool = True,
     in_chans: int = 3,
     img_size: ImageSize = None,
     **backbone_kwargs: Any,
@@ -44,6 +45,7 @@ def create_model(
             given.
         checkpoint_path: A local safetensors or ``.pth`` file for the backbone or the whole network.
             What matched is logged and kept as ``model.load_report``.
+        strict: Whether it is an error if that file lacks most of the backbone.
         in_chans: Channels of the images.
         img_size: Height and width of the images, for backbones built for one size (Swin, ViT).
         **backbone_kwargs: More arguments of ``timm.create_model`` (for ``"small_cnn"``:
@@ -64,7 +66,7 @@ def create_model(
     file = None if checkpoint_path is None else check_file(checkpoint_path)
     model = build_network(name, pretrained=pretrained and file is None, **head, **images, **backbone_kwargs)
     if file is not None:
-        load_weights(model, file)
+        load_weights(model, file, strict=strict)
     return model
 
 

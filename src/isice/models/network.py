@@ -1,12 +1,14 @@
 """Networks: backbone ② → reduction ③ → pooling ④–⑥ → classifier ⑦, with the interface of timm's models."""
 
+import warnings
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from .._checks import check_int
 from .._specs import parse_spec, split_sum
-from ..pooling import Pooling, create_pooling, pooling_class
+from ..pooling import Pooling, SPDPooling, create_pooling, pooling_class
 from .backbone import Backbone
 from .classifier import create_classifier
 from .hub import HubModel
@@ -54,6 +56,7 @@ class Network(TimmInterface, HubModel):
         self.classifier = create_classifier(self.pooling, num_classes)
         self.num_classes = num_classes
         self.num_features = channels
+        self._positions_checked = False
         self.load_report: LoadReport | None = None
         self.about: dict[str, Any] = {}
 
@@ -64,6 +67,7 @@ class Network(TimmInterface, HubModel):
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Map features to logits (B, K), or to pooled vectors (B, head_hidden_size) if ``pre_logits``."""
+        self._check_positions(x)
         vector: Tensor = self.pooling(x)
         return vector if pre_logits else self.classifier(vector)
 
@@ -71,9 +75,24 @@ class Network(TimmInterface, HubModel):
         """Map images to logits (B, K); with ``return_loss`` also return the auxiliary loss."""
         features = self.forward_features(x)
         if return_loss:
+            self._check_positions(features)
             vector, loss = self.pooling(features, return_loss=True)
             return self.classifier(vector), loss
         return self.forward_head(features)
+
+    def _check_positions(self, x: Tensor) -> None:
+        """Warn once if a covariance is estimated from fewer positions than channels."""
+        if torch.compiler.is_compiling() or self._positions_checked or x.ndim != 4:
+            return
+        self._positions_checked = True
+        channels, height, width = x.shape[1:]
+        if height * width < channels and any(isinstance(m, SPDPooling) for m in self.pooling.modules()):
+            warnings.warn(
+                f"Network: expected at least as many positions as channels for {self.pooling.name}, got "
+                f"{height} × {width} = {height * width} positions and {channels} channels: the covariances are "
+                f"singular. Use larger images, reduce={_power_of_two(height * width)} or less, or pooling='gap'.",
+                stacklevel=3,
+            )
 
     @property
     def head_hidden_size(self) -> int:
@@ -176,6 +195,10 @@ def _make_pooling(pooling: str | Pooling, channels: int, num_classes: int) -> Po
             f"make it with num_classes={num_classes}."
         )
     return pooling
+
+
+def _power_of_two(limit: int) -> int:
+    return 1 << (limit.bit_length() - 1)
 
 
 def _count(module: nn.Module) -> str:

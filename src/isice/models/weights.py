@@ -71,7 +71,7 @@ class LoadReport:
         return f"{text} ({', '.join(f'{module} {found[module]} of {total[module]}' for module in total)})"
 
 
-def load_weights(model: nn.Module, path: str | Path) -> LoadReport:
+def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True) -> LoadReport:
     """Load the tensors of a safetensors or ``.pth`` file that agree with a model in name and shape.
 
     The file may hold a whole :class:`Network` or only its backbone (timm's or torchvision's names),
@@ -82,6 +82,8 @@ def load_weights(model: nn.Module, path: str | Path) -> LoadReport:
     Args:
         model: The model; a :class:`Network` also keeps the report as ``load_report``.
         path: The file. Pickled code in it is refused, not executed.
+        strict: Whether it is an error if most of a backbone, or of a model without one, is not in the
+            file.
 
     Returns:
         The report, which is also logged.
@@ -106,12 +108,27 @@ def load_weights(model: nn.Module, path: str | Path) -> LoadReport:
             f"load_weights: expected weights for {type(model).__name__} in {path}, but no tensor agrees in name and "
             f"shape: the file has {_some(tuple(state))}, the model {_some(tuple(target))}; use a file of this model."
         )
-    model.load_state_dict({key: best[key] for key in matched}, strict=False)
     report = _report(path, prefix, best, target)
+    if strict:
+        _check_backbone(report, target)
+    model.load_state_dict({key: best[key] for key in matched}, strict=False)
     logger.log(logging.INFO if report.complete else logging.WARNING, report.message)
     if hasattr(model, "load_report"):
         model.load_report = report  # type: ignore[assignment]
     return report
+
+
+def _check_backbone(report: LoadReport, target: Mapping[str, Tensor]) -> None:
+    """Raise ValueError if less than half of the backbone's tensors matched."""
+    counted = [name for name in target if not name.endswith("num_batches_tracked")]
+    backbone = [name for name in counted if name.startswith("backbone.")] or counted
+    found = len(set(report.matched).intersection(backbone))
+    if 2 * found < len(backbone):
+        raise ValueError(
+            f"load_weights: expected weights for most of the backbone, got {found} of {len(backbone)} tensors; "
+            f"{report.message.removeprefix('load_weights: ')} Use a file of this backbone, or strict=False to insist "
+            "(model.strict=false in a config)."
+        )
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:

@@ -27,6 +27,7 @@ from .class_descriptors import class_descriptors
 from .hardware import hardware, peak_memory
 from .launch import cpu_threads, create_fabric, determinism, is_main_process
 from .logger import MetricsLogger
+from .overview import overview
 from .progress import TrainingProgress
 from .resume import check_data, clear_run, find_finished, find_start
 from .trainer import Trainer
@@ -161,6 +162,8 @@ def _fit(trainer: Trainer, label: str) -> None:
     logger = _open_folder(trainer.config, trainer.folder, state.rows) if main else None
     console = Console(stderr=True, quiet=not main)
     done = state.done * trainer.steps + state.step
+    for name, fact in overview(trainer.config, trainer.trained, trainer.splits):
+        console.print(f"{name:<8}  {fact}", highlight=False, markup=False, soft_wrap=True)
     try:
         with TrainingProgress(label, trainer.epochs, trainer.steps, console, done=done) as progress:
             trainer.fit(progress, logger)
@@ -234,6 +237,7 @@ def build_model(config: RunConfig, splits: Splits) -> nn.Module:
         reduce=model.reduce,
         pretrained=model.pretrained,
         checkpoint_path=model.checkpoint_path,
+        strict=model.strict,
         in_chans=splits.info.channels,
         img_size=model.img_size or splits.info.image_size,
     )
