@@ -61,6 +61,6 @@ def test_one_error_for_all():
         check_data(CELLS)
 
 
-@pytest.mark.parametrize("name", ["digits", "figure3", "table6"])
+@pytest.mark.parametrize("name", ["digits", "figure3"])
 def test_nothing_is_missing_where_no_files_are_needed(name):
     check_data(with_roots(load_experiment(name).cells(), None))

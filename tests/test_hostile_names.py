@@ -69,7 +69,7 @@ def test_markdown(name: str):
 def test_markdown_of_a_report(tmp_path: Path):
     names = list(HOSTILE)
     report = Report(
-        names[10], names[11], names, [], TABLE, list(zip(names, names, strict=True)), {"S": {n: n for n in names}}
+        names[10], names[11], names, [], TABLE, "", list(zip(names, names, strict=True)), {"S": {n: n for n in names}}
     )
     text = _markdown(report, [], tmp_path)
     page = Page(MarkdownIt("commonmark").enable("table").render(text))
@@ -82,7 +82,7 @@ def test_markdown_of_a_report(tmp_path: Path):
 
 
 def test_latex():
-    report = Report(HOSTILE[0], "", [], [], TABLE, [], {})
+    report = Report(HOSTILE[0], "", [], [], TABLE, "", [], {})
     text = _latex(report)
     assert not re.search(r"(\\\\|\\midrule|\\toprule)\s*[\[*]", text)
     body = text.replace(r"\\", "")
