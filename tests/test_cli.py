@@ -399,3 +399,20 @@ def test_help_is_quick_because_torch_stays_away():
     commands = re.findall(r"^│ (\w+) ", done.stdout, flags=re.MULTILINE)
     expected = ["list", "train", "eval", "predict", "export", "push", "run", "report", "explain", "bench", "doctor"]
     assert commands == expected
+
+
+def test_options_are_spelled_alike_in_all_commands():
+    for command in ("eval", "predict", "features"):
+        text = invoke(command, "--help")
+        for option in ("--which", "--device", "--batch-size"):
+            assert option in text, (command, option)
+    assert "--which" in invoke("explain", "--help")
+    assert "--last" not in invoke("explain", "--help")
+    assert "--batch-size" in invoke("bench", "--help")
+    assert not re.search(r"--batch\s", invoke("bench", "--help"))
+
+
+def test_former_options_are_deprecated(birds, tmp_path):
+    arguments = ["explain", str(birds / "run"), "test:0", "--out", str(tmp_path / "page")]
+    with pytest.warns(FutureWarning, match="--last is deprecated; write --which last"):
+        CliRunner().invoke(cli.app, [*arguments, "--last"])

@@ -32,9 +32,10 @@ _RENAMED = {"data.split": "data.partition"}
 class ModelConfig:
     """The network ②–⑦: arguments of :func:`isice.create_model`.
 
-    ``img_size`` defaults to ``data.image_size``. ``strict`` refuses a ``checkpoint_path`` that lacks most
-    of the backbone. ``weights`` is the SHA-256 (first 16 digits) of the
-    file ``checkpoint_path``. A run is then identified by this content, not by the path.
+    ``img_size`` defaults to ``data.image_size``. ``strict`` refuses a ``checkpoint_path`` that
+    lacks most of the backbone. ``drop_path`` is the rate of stochastic depth in a timm backbone
+    that has it. ``weights`` is the SHA-256 (first 16 digits) of the file ``checkpoint_path``. A run
+    is then identified by this content, not by the path.
     """
 
     backbone: str = "small_cnn"
@@ -44,9 +45,12 @@ class ModelConfig:
     checkpoint_path: str | None = None
     img_size: int | None = None
     strict: bool = field(default=True, metadata=_ADDED)
+    drop_path: float = field(default=0.0, metadata=_ADDED)
     weights: str | None = field(default=None, metadata=_ADDED)
 
     def __post_init__(self) -> None:
+        if not 0.0 <= self.drop_path < 1.0:
+            raise ValueError(f"config: expected 0 ≤ model.drop_path < 1, got {self.drop_path}.")
         for name in ("reduce", "img_size"):
             if getattr(self, name) is not None:
                 check_int("config", f"model.{name}", getattr(self, name), minimum=1)
@@ -101,6 +105,7 @@ class DataConfig:
 class OptimConfig:
     """Optimizer, learning-rate schedule and training stages.
 
+    ``optimizer`` is ``"adamw"``, ``"sgd"``, or one of timm's, such as ``"timm:lamb"``.
     After ``warmup_epochs`` of linear warmup the learning rate follows ``schedule``: ``step``
     multiplies it by ``gamma`` at each milestone, ``cosine`` decays it to zero. The classifier may
     have its own learning-rate factor and weight decay. One optimizer step takes ``data.batch_size``
@@ -136,7 +141,8 @@ class OptimConfig:
     swa_epochs: int = field(default=0, metadata=_ADDED)
 
     def __post_init__(self) -> None:
-        check_choice("config", "optim.optimizer", self.optimizer, ("adamw", "sgd"))
+        if not self.optimizer.startswith("timm:"):
+            check_choice("config", "optim.optimizer", self.optimizer, ("adamw", "sgd", "timm:NAME"))
         check_choice("config", "optim.schedule", self.schedule, ("constant", "step", "cosine"))
         for name in ("lr", "clip_norm", "head_lr"):
             if getattr(self, name) is not None:

@@ -198,7 +198,7 @@ def test_devices_run_in_their_own_processes(tmp_path):
 
 def test_bench(tmp_path):
     common = ["--limit", "method=gap,isice", "--limit", "channels=64", "--limit", "batch=8", "--repeats", "1"]
-    small = ["--model", "small_cnn", "--image-size", "16", "--batch", "2", "--device", "cpu"]
+    small = ["--model", "small_cnn", "--image-size", "16", "--batch-size", "2", "--device", "cpu"]
     text = invoke("bench", *common, *small)
     assert re.search(r"GAP\s+29\.0ᵃ / 0\.\d{3} / −\d+\.\d{3}.* 1\.00 / 1\.00 / \+0\.00", text)
     assert re.search(r"iSICE\s+64\s+\d+\.\d\d", text)

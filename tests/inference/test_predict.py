@@ -7,7 +7,9 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from typer.testing import CliRunner
 
+from isice.cli import app
 from isice.inference.predict import find_images, load_predictor, probabilities
 from isice.inference.push import push_run
 from isice.train import load_trained
@@ -55,6 +57,20 @@ def test_probabilities_are_the_networks(folder, predictor, tmp_path):
     (one,) = predictor.predict([tmp_path / "noise.png"], topk=99)
     assert dict(one.classes) == pytest.approx(dict(zip(CLASSES, expected.tolist(), strict=True)), abs=1e-5)
     assert sum(probability for _, probability in one.classes) == pytest.approx(1)
+
+
+def test_features_are_the_pooled_vectors(folder, predictor, tmp_path):
+    files = [str(plain(tmp_path / f"{colour}.png", colour)) for colour in ("red", "blue")]
+    vectors = predictor.features(files, batch_size=1)
+    assert vectors.shape == (2, predictor.model.head_hidden_size)
+    images = torch.stack([predictor.prepare(file) for file in files])
+    torch.testing.assert_close(predictor.model.classifier(vectors), predictor.model(images))
+    out = tmp_path / "vectors.npz"
+    done = CliRunner().invoke(app, ["features", str(folder / "run"), *files, "--out", str(out), "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    with np.load(out) as saved:
+        assert saved["images"].tolist() == files
+        np.testing.assert_allclose(saved["vectors"], vectors.numpy(), rtol=1e-5)
 
 
 def test_flip_averages_probabilities_not_logits():

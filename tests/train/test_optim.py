@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from isice.config import OptimConfig
+from isice.config import ModelConfig, OptimConfig
 from isice.train.optim import create_optimizer, create_schedule, lr_factor
 
 
@@ -114,3 +114,14 @@ def test_a_head_that_gives_logits_is_the_classifier():
     groups = create_optimizer(net, OptimConfig(lr=0.1, classifier_lr_factor=5.0)).param_groups
     assert {group["name"]: group["lr"] for group in groups} == {"network": 0.1, "classifier": 0.5}
     assert groups[1]["params"] == list(net.pooling.parameters())
+
+
+def test_optimizers_of_timm_by_name():
+    config = OptimConfig(optimizer="timm:lamb", lr=0.1, classifier_lr_factor=5.0)
+    optimizer = create_optimizer(model(), config)
+    assert type(optimizer).__name__ == "Lamb"
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.5]
+    with pytest.raises(ValueError, match=r"expected one of timm's optimizers, got 'lam'\. Did you mean 'lamb'"):
+        create_optimizer(model(), OptimConfig(optimizer="timm:lam"))
+    with pytest.raises(ValueError, match="drop_path < 1, got 1"):
+        ModelConfig(drop_path=1.0)

@@ -41,6 +41,14 @@ Which = Annotated[
     str, typer.Option("--which", metavar="best|last", help="Checkpoint: the reported epoch or the newest.")
 ]
 
+Device = Annotated[str, typer.Option("--device", help="Device: auto, cpu, cuda:0 …")]
+BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Images per batch.")]
+
+
+def deprecated(old: str, new: str) -> None:
+    """Say on stderr that an option has another name."""
+    warnings.warn(f"{old} is deprecated; write {new}.", FutureWarning, stacklevel=2)
+
 
 def main() -> None:
     """Run the command line. Errors print one line and exit with 2, Ctrl-C exits with 130."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ._app import app, tell
+from ._app import Device, app, deprecated, tell
 from ._show import Limit, show_report
 
 if TYPE_CHECKING:
@@ -19,15 +19,16 @@ def bench(
     what: Parts = "all",
     limit: Limit = None,
     backbone: Annotated[str, typer.Option("--model", help="Backbone of the training steps.")] = "resnet50",
-    batch: Annotated[
-        int | None, typer.Option("--batch", help="Batch size of the steps. [default: 64; 4 on a CPU]")
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", help="Images per step. [default: 64; 4 on a CPU]")
     ] = None,
+    batch: Annotated[int | None, typer.Option("--batch", hidden=True)] = None,
     image_size: Annotated[int, typer.Option("--image-size", help="Image size of the steps.")] = 224,
     precision: Annotated[
         str, typer.Option("--precision", metavar="fp32|tf32|bf16", help="Precision of the steps.")
     ] = "fp32",
     repeats: Annotated[int, typer.Option("--repeats", help="Measurements to take the median of.")] = 5,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda:0.")] = "auto",
+    device: Device = "auto",
     out: Annotated[Path, typer.Option("--out", help="Folder for the records and reports.")] = Path("runs/bench"),
 ) -> None:
     """Measure training steps (Table 5 of the paper), and layers over channels and batch size.
@@ -48,10 +49,12 @@ def bench(
     from ..experiments.runner import run_experiment
     from ..train.launch import resolve_device
 
+    if batch is not None:
+        deprecated("--batch", "--batch-size")
     check_choice("bench", "--what", what, ("all", "steps", "layers"))
     on_cpu = resolve_device(device).type == "cpu"
     steps = [f"backbone={backbone}", f"image_size={image_size}", f"precision={precision}"]
-    steps.append(f"batch_size={batch or (4 if on_cpu else 64)}")
+    steps.append(f"batch_size={batch_size or batch or (4 if on_cpu else 64)}")
     common = [f"repeats={repeats}", f"device={device}"]
     parts = [("steps", load_experiment("table5").with_settings([*steps, *common]))]
     parts.append(("layers", load_experiment("layer").with_settings(common)))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ._app import app, tell
+from ._app import Which, app, deprecated, tell
 
 DEFAULT = Path("runs/explain")
 
@@ -25,7 +25,8 @@ def explain(
     ] = None,
     method: Annotated[str, typer.Option("--method", help="Class map: centered, hires_cam or grad_cam.")] = "centered",
     pairs: Annotated[int, typer.Option("--pairs", help="Channel pairs per graph.")] = 6,
-    last: Annotated[bool, typer.Option("--last", help="Use the newest checkpoint instead of the best.")] = False,
+    which: Which = "best",
+    last: Annotated[bool, typer.Option("--last", hidden=True)] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the page and figures in --out.")] = False,
 ) -> None:
     """Explain images with trained networks: heat maps, class maps and channel graphs.
@@ -47,7 +48,9 @@ def explain(
             f"explain: expected a folder without explain.html, got {str(folder)!r}; "
             "choose another --out, or overwrite it with --force."
         )
-    which = "last" if last else "best"
+    if last:
+        deprecated("--last", "--which last")
+        which = "last"
     explained = explain_runs(folders, images, target=target, which=which, method=method, n_pairs=pairs)
     for path in write_explanations(explained, folder).values():
         tell(f"wrote {path}")

@@ -1,4 +1,4 @@
-"""``isice eval``, ``predict``, ``export`` and ``push``: use a trained network."""
+"""``isice eval``, ``predict``, ``features``, ``export`` and ``push``: use a trained network."""
 
 import json
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ import typer
 from rich.progress import track
 
 from .._markup import escape_control
-from ._app import Run, Settings, Which, app, console, facts_table, table, tell
+from ._app import BatchSize, Device, Run, Settings, Which, app, console, facts_table, table, tell
 
 if TYPE_CHECKING:
     from ..inference import Evaluation, Prediction
@@ -24,6 +24,8 @@ def eval_(
     split: Annotated[str, typer.Option("--split", metavar="test|val|train", help="Split of the data.")] = "test",
     which: Which = "best",
     flip: Flip = False,
+    device: Device = "auto",
+    batch_size: BatchSize = None,
     settings: Settings = None,
     as_json: Json = False,
 ) -> None:
@@ -33,11 +35,14 @@ def eval_(
 
     - `isice eval runs/train/isice-0123456789ab`
 
-    - `isice eval RUN --split val --flip --set data.root=elsewhere --set device=cpu`
+    - `isice eval RUN --split val --flip --set data.root=elsewhere --device cpu`
     """
     from ..inference import evaluate_run
 
-    evaluation = evaluate_run(run, split=split, which=which, flip=flip, settings=settings or (), track=_progress)
+    asked = [] if device == "auto" else [f"device={device}"]
+    asked += [] if batch_size is None else [f"data.batch_size={batch_size}"]
+    options = [*asked, *(settings or ())]
+    evaluation = evaluate_run(run, split=split, which=which, flip=flip, settings=options, track=_progress)
     if as_json:
         typer.echo(json.dumps(evaluation.to_dict(), ensure_ascii=False))
         return
@@ -52,8 +57,8 @@ def predict(
     topk: Annotated[int, typer.Option("--topk", help="Classes per image.")] = 3,
     which: Which = "best",
     flip: Flip = False,
-    device: Annotated[str, typer.Option("--device", help="Device: auto, cpu, cuda:0 …")] = "auto",
-    batch_size: Annotated[int, typer.Option("--batch-size", help="Images per batch.")] = 32,
+    device: Device = "auto",
+    batch_size: BatchSize = 32,
     as_json: Json = False,
 ) -> None:
     """Predict the classes of image files. Exit status 1 if some are unreadable; the others are predicted.
@@ -70,7 +75,7 @@ def predict(
 
     files = find_images(images)
     predictor = load_predictor(run, which, device)
-    found = list(predictor.predict(files, topk=topk, flip=flip, batch_size=batch_size))
+    found = list(predictor.predict(files, topk=topk, flip=flip, batch_size=batch_size or 32))
     bad = [one for one in found if one.error is not None]
     if as_json:
         typer.echo(json.dumps([one.to_dict() for one in found], indent=1, ensure_ascii=False))
@@ -80,6 +85,32 @@ def predict(
             typer.echo(escape_control(f"error: {one.image}: {one.error}"), err=True)
     if bad:
         raise typer.Exit(1)
+
+
+@app.command()
+def features(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Run folder, hf-hub:owner/name or local-dir:PATH.")],
+    images: Annotated[list[str], typer.Argument(metavar="IMAGES...", help="Files, glob patterns and folders.")],
+    out: Annotated[Path, typer.Option("--out", help="Output file, .npz.")] = Path("features.npz"),
+    which: Which = "best",
+    device: Device = "auto",
+    batch_size: BatchSize = 32,
+) -> None:
+    """Write the pooled vectors of image files: arrays `vectors` (N, F) and `images` (N,) in an .npz file.
+
+    Example: `isice features RUN folder --out birds.npz`
+    """
+    import numpy as np
+
+    from ..inference import find_images, load_predictor
+
+    if out.suffix != ".npz":
+        raise ValueError(f"features: expected --out to end in .npz, got {str(out)!r}.")
+    files = find_images(images)
+    vectors = load_predictor(run, which, device).features(files, batch_size=batch_size or 32)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(out, vectors=vectors.numpy(), images=np.array(files))
+    tell(f"wrote {out}: {vectors.shape[0]:,} vectors of {vectors.shape[1]:,} numbers")
 
 
 @app.command()

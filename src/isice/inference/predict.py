@@ -15,7 +15,7 @@ from ..config import DataConfig
 from ..data.images import IMAGE_SUFFIXES, BadImageError, read_image
 from ..data.splits import info_in_use
 from ..data.transforms import Transform, create_transforms
-from ..models import create_model
+from ..models import Network, create_model
 from ..models.hub import HUB, LOCAL
 from ..train import load_trained
 from ..train.launch import resolve_device
@@ -75,6 +75,18 @@ class Predictor:
         paths = [str(image) for image in images]
         for begin in range(0, len(paths), batch_size):
             yield from self._predict_batch(paths[begin : begin + batch_size], min(topk, len(self.classes)), flip)
+
+    @torch.no_grad()
+    def features(self, images: Iterable[str | Path], *, batch_size: int = 32) -> Tensor:
+        """Return the pooled vectors (N, F) of image files, on the CPU; an unreadable image is an error."""
+        check_int("features", "batch_size", batch_size, minimum=1)
+        if not isinstance(self.model, Network):
+            raise TypeError(f"features: expected a Network, got {type(self.model).__name__}; call your model instead.")
+        paths, vectors = list(images), []
+        for begin in range(0, len(paths), batch_size):
+            batch = torch.stack([self.prepare(path) for path in paths[begin : begin + batch_size]]).to(self.device)
+            vectors.append(self.model.forward_head(self.model.forward_features(batch), pre_logits=True).cpu())
+        return torch.cat(vectors)
 
     def _predict_batch(self, paths: Sequence[str], topk: int, flip: bool) -> Iterator[Prediction]:
         inputs: dict[str, Tensor] = {}

@@ -3,15 +3,17 @@
 import math
 from typing import Any
 
+import timm.optim
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from .._checks import suggestion
 from ..config import OptimConfig
 
 
 def create_optimizer(model: nn.Module, config: OptimConfig) -> Optimizer:
-    """Create AdamW or SGD over the trainable parameters, with a parameter group for the classifier.
+    """Create an optimizer over the trainable parameters, with a parameter group for the classifier.
 
     The classifier is ``model.classifier``, or ``model.pooling`` if that returns the logits.
 
@@ -46,7 +48,20 @@ def create_optimizer(model: nn.Module, config: OptimConfig) -> Optimizer:
     ]
     if config.optimizer == "sgd":
         return SGD(groups, lr=config.lr, momentum=config.momentum)
+    if config.optimizer.startswith("timm:"):
+        return _timm_optimizer(config, groups)
     return AdamW(groups, lr=config.lr)
+
+
+def _timm_optimizer(config: OptimConfig, groups: list[dict[str, Any]]) -> Optimizer:
+    name = config.optimizer.removeprefix("timm:")
+    known = [str(one) for one in timm.optim.list_optimizers()]  # type: ignore[attr-defined]
+    if name not in known:
+        raise ValueError(f"create_optimizer: expected one of timm's optimizers, got {name!r}.{suggestion(name, known)}")
+    made: Optimizer = timm.optim.create_optimizer_v2(  # type: ignore[attr-defined]
+        groups, opt=name, lr=config.lr, weight_decay=config.weight_decay, momentum=config.momentum
+    )
+    return made
 
 
 def layer_depths(names: list[str]) -> dict[str, int]:

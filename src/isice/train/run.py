@@ -240,6 +240,7 @@ def build_model(config: RunConfig, splits: Splits) -> nn.Module:
         strict=model.strict,
         in_chans=splits.info.channels,
         img_size=model.img_size or splits.info.image_size,
+        **({"drop_path_rate": model.drop_path} if model.drop_path else {}),
     )
 
 
