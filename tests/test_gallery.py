@@ -15,7 +15,6 @@ NAMES = sorted(path.stem.removeprefix("plot_") for path in (ROOT / "examples").g
 
 # Smaller settings for examples that train or fit many models.
 SMALLER = {
-    "channel_graph": {"EPOCHS": 1, "SIZE": 8},
     "heat_maps": {"EPOCHS": 1, "N_TRAIN": 64, "N_TEST": 8},
     "output_scale": {"EPOCHS": 1, "N_TRAIN": 128, "N_TEST": 64, "CHANNELS": (8, 16)},
     "structure_estimation": {"SAMPLES": (60, 120), "SEEDS": (0,), "SIZE": 20},

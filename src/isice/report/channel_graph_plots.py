@@ -1,5 +1,6 @@
 """The strongest partial correlations between channels, as a graph and over the image."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ def channel_graph_figure(
     activations: np.ndarray,
     *,
     title: str = "",
+    names: Sequence[str] | None = None,
     columns: int = 3,
     dpi: int = 120,
 ) -> Figure:
@@ -33,6 +35,7 @@ def channel_graph_figure(
         strengths: Partial correlations (P,).
         activations: Maps (P, 2, H, W) in [0, 1].
         title: Title of the graph.
+        names: Names of all channels; their numbers by default.
         columns: Pairs side by side.
         dpi: Dots per inch.
     """
@@ -40,7 +43,8 @@ def channel_graph_figure(
     figure = Figure(figsize=(3.6 + 1.75 * columns, max(3.7, 2.05 * lines + 0.5)), dpi=dpi)
     panels: Any = figure.subfigures(1, 2, width_ratios=[3.6, 1.75 * columns])
     left, right = panels
-    _draw_graph(left.subplots(), pairs, strengths, title or "strongest partial correlations")
+    words = [str(i) for i in range(int(np.max(pairs, initial=0)) + 1)] if names is None else list(names)
+    _draw_graph(left.subplots(), pairs, strengths, title or "strongest partial correlations", words)
     for index, tile in enumerate(right.subplots(lines, columns, squeeze=False).ravel()):
         if index >= len(pairs):
             tile.set_axis_off()
@@ -48,24 +52,30 @@ def channel_graph_figure(
         draw_tile(tile, pair_overlay(picture, activations[index]))
         first, second = pairs[index]
         value = f"{strengths[index]:+.2f}".replace("-", "−")
-        tile.set_title(f"{first} – {second}:  {value}", loc="center", fontsize=9.5, weight="normal")
+        tile.set_title(
+            f"{words[first]} – {words[second]}:  {value}",
+            loc="center",
+            fontsize=9.5 if names is None else 8.5,
+            weight="normal",
+        )
     names = {FIRST: "first channel", SECOND: "second channel", BOTH: "both"}
     handles = [Patch(color=colour, label=name) for colour, name in names.items()]
     right.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8.5)
     return figure
 
 
-def _draw_graph(ax: Axes, pairs: np.ndarray, strengths: np.ndarray, title: str) -> None:
+def _draw_graph(ax: Axes, pairs: np.ndarray, strengths: np.ndarray, title: str, words: Sequence[str]) -> None:
     nodes = sorted({int(channel) for channel in np.ravel(pairs)})
     matrix = np.zeros((len(nodes), len(nodes)))
     for (first, second), strength in zip(np.asarray(pairs).tolist(), strengths, strict=True):
         i, j = nodes.index(first), nodes.index(second)
         matrix[i, j] = matrix[j, i] = strength
     if nodes:
-        plot_graph(matrix, [str(node) for node in nodes], ax=ax)
-        ax.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3))
+        plot_graph(matrix, [words[node] for node in nodes], ax=ax)
+        room, away = (1.3, 1.1) if max(map(len, words)) < 4 else (1.75, 1.24)  # names need more room than numbers
+        ax.set(xlim=(-room, room), ylim=(-room, room))
         for text in ax.texts:  # upright: rotated digits such as 6 and 9 are ambiguous
-            text.set(rotation=0, ha="center", va="center", position=1.1 * np.asarray(text.get_position()))
+            text.set(rotation=0, ha="center", va="center", position=away * np.asarray(text.get_position()))
     ax.set_axis_off()
     ax.set_title(title, loc="center")
 
