@@ -13,6 +13,7 @@ from isice.records import (
     find_records,
     finished_folders,
     new_record,
+    read_evaluations,
     read_record,
     write_record,
 )
@@ -45,7 +46,10 @@ def test_a_failure_has_its_traceback():
         ("{", "invalid JSON"),
         ("[]", "without status, hash, started"),
         ('{"status": "finished", "hash": "x"}', "without started"),
-        ('{"schema": 2, "status": "finished", "hash": "x", "started": "2026"}', "schema 1 or older .* update isice"),
+        (
+            '{"schema": 2, "status": "finished", "hash": "x", "started": "2026"}',
+            "schema 1 or older .* update isice",
+        ),
     ],
 )
 def test_invalid_records(tmp_path, text, message):
@@ -80,4 +84,4 @@ def test_the_evaluation_of_a_stored_run():
 def test_evaluations_that_cannot_be_read(tmp_path):
     (tmp_path / "evaluation.json").write_text("[]")
     with pytest.raises(ValueError, match="expected evaluations in"):
-        evaluation_on_test({"folder": str(tmp_path)})
+        read_evaluations(tmp_path)

@@ -16,10 +16,12 @@ records without it.
 import datetime
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import subprocess
 import traceback
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,13 @@ EVALUATION_FILE = "evaluation.json"
 ARRAYS_FILE = "arrays.npz"
 
 Record = dict[str, Any]
-_REQUIRED = ("status", "hash", "started")
+# Fields of every record, and of results where there are any, with their types.
+_REQUIRED = {"status": str, "hash": str, "started": str}
+_FACTS = {"config": dict, "versions": dict, "hardware": dict}
+_RESULTS = {"error": str, "accuracy": dict, "images": dict, "parameters": dict, "epochs": list}
+_STATUS = ("started", "finished", "failed", "interrupted")
+# Types of the fields of an evaluation that reports read.
+_TYPES: dict[str, type] = {"split": str, "which": str, "flip": bool, "classes": list, "confusion": list}
 _PACKAGES = ("torch", "torchvision", "timm", "numpy", "scikit-learn", "lightning-fabric", "lightning")
 
 
@@ -78,11 +86,16 @@ def read_record(folder: Path) -> Record | None:
         return None
     try:
         record: Record = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"records: expected a record in {str(path)!r}, got invalid JSON: {error}.") from None
     missing = [name for name in _REQUIRED if name not in record] if isinstance(record, dict) else list(_REQUIRED)
     if missing:
         raise ValueError(f"records: expected a record in {str(path)!r}, got a file without {', '.join(missing)}.")
+    wrong = _damaged_fields(record)
+    if wrong:
+        raise ValueError(
+            f"records: expected a record in {str(path)!r}, got other values of {', '.join(wrong)}; the file is damaged."
+        )
     if record.get("schema", SCHEMA) > SCHEMA:
         raise ValueError(
             f"records: expected a record of schema {SCHEMA} or older in {str(path)!r}, got {record['schema']}; "
@@ -91,10 +104,38 @@ def read_record(folder: Path) -> Record | None:
     return record
 
 
+def _damaged_fields(record: Record) -> list[str]:
+    """Return the names of fields with values that no record has."""
+    types: dict[str, type] = {**_REQUIRED, **_FACTS, **_RESULTS, "schema": int}
+    wrong = [name for name, kind in types.items() if name in record and not isinstance(record[name], kind)]
+    wrong += [] if record["status"] in _STATUS else ["status"]
+    numbers = {
+        name: record[name] for name in ("accuracy", "images", "parameters") if isinstance(record.get(name), dict)
+    }
+    wrong += [name for name, table in numbers.items() if not all(map(_is_number, table.values()))]
+    rows = record.get("epochs", [])
+    whole = isinstance(rows, list) and all(isinstance(row, dict) and _is_number(row.get("epoch")) for row in rows)
+    return list(dict.fromkeys(wrong + ([] if whole else ["epochs"])))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def find_records(folder: str | Path) -> list[Record]:
-    """Return all records under a folder by start time, each with its ``folder`` added."""
-    folders = sorted(path.parent for path in Path(folder).rglob(RECORD_FILE))
-    found = [record | {"folder": str(own)} for own in folders if (record := read_record(own)) is not None]
+    """Return all records under a folder by start time, each with its ``folder`` added.
+
+    Damaged records are left out, with a warning that names the file.
+    """
+    found = []
+    for own in sorted(path.parent for path in Path(folder).rglob(RECORD_FILE)):
+        try:
+            record = read_record(own)
+        except (ValueError, OSError) as error:
+            warnings.warn(f"{error} It is left out.", stacklevel=2)
+            continue
+        if record is not None:
+            found.append(record | {"folder": str(own)})
     return sorted(found, key=lambda record: record["started"])
 
 
@@ -110,14 +151,25 @@ def read_evaluations(folder: Path) -> list[dict[str, Any]]:
         return []
     try:
         found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["evaluations"]
-    except (json.JSONDecodeError, KeyError, TypeError):
-        raise ValueError(f"eval: expected evaluations in {str(path)!r}, got something else; move it away.") from None
+        names = [name for one in found for name in ("split", "which", "flip") if name not in one]
+        whole = not names and all(isinstance(one.get(n, kind()), kind) for one in found for n, kind in _TYPES.items())
+    except (ValueError, KeyError, TypeError, RecursionError):
+        whole = False
+    if not whole:
+        raise ValueError(f"eval: expected evaluations in {str(path)!r}, got something else; move it away.")
     return found
 
 
 def evaluation_on_test(record: Record) -> dict[str, Any] | None:
-    """Return the evaluation of the reported epoch on the test data without flips, or None."""
-    found = read_evaluations(Path(record["folder"]))
+    """Return the evaluation of the reported epoch on the test data without flips, or None.
+
+    A damaged file counts as none, with a warning that names it.
+    """
+    try:
+        found = read_evaluations(Path(record["folder"]))
+    except ValueError as error:
+        warnings.warn(f"{error} It is left out.", stacklevel=2)
+        return None
     plain = [one for one in found if one["split"] == "test" and one["which"] == "best" and not one["flip"]]
     return plain[-1] if plain else None
 

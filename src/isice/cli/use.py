@@ -44,7 +44,7 @@ def eval_(
     options = [*asked, *(settings or ())]
     evaluation = evaluate_run(run, split=split, which=which, flip=flip, settings=options, track=_progress)
     if as_json:
-        typer.echo(json.dumps(evaluation.to_dict(), ensure_ascii=False))
+        typer.echo(json.dumps(evaluation.to_dict(), ensure_ascii=False, allow_nan=False))
         return
     _show_evaluation(evaluation)
     tell(f"wrote {run / 'evaluation.json'}")
@@ -78,7 +78,7 @@ def predict(
     found = list(predictor.predict(files, topk=topk, flip=flip, batch_size=batch_size or 32))
     bad = [one for one in found if one.error is not None]
     if as_json:
-        typer.echo(json.dumps([one.to_dict() for one in found], indent=1, ensure_ascii=False))
+        typer.echo(json.dumps([one.to_dict() for one in found], indent=1, ensure_ascii=False, allow_nan=False))
     else:
         _show_predictions([one for one in found if one.error is None])
         for one in bad:

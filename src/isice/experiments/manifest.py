@@ -87,7 +87,17 @@ def write_manifest(manifest: Manifest, folder: Path) -> None:
 def read_manifest(folder: Path) -> Manifest | None:
     """Return the manifest of a folder, or None if there is none that can be read."""
     path = folder / FILE
-    content = _tuples(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    try:
+        return _parse(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"experiment: expected the description of an experiment in {str(path)!r}, got another ({error!r}); run the "
+            "experiment again, which rewrites it."
+        ) from None
+
+
+def _parse(read: Any) -> Manifest | None:
+    content = _tuples(read)
     if content.keys() != {f.name for f in fields(Manifest)}:
         return None
     content["metrics"] = tuple(Metric(**metric) for metric in content["metrics"])

@@ -1,6 +1,7 @@
 """Predict the classes of image files with a run or a model of the Hugging Face Hub."""
 
 import glob
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,10 +101,12 @@ class Predictor:
             batch = torch.stack(list(inputs.values())).to(self.device)
             values, indices = probabilities(self.model, batch, flip=flip).topk(topk, dim=1)
             for path, numbers, labels in zip(inputs, values.tolist(), indices.tolist(), strict=True):
-                found[path] = tuple((self.classes[i], p) for i, p in zip(labels, numbers, strict=True))
+                if all(map(math.isfinite, numbers)):
+                    found[path] = tuple((self.classes[i], p) for i, p in zip(labels, numbers, strict=True))
         for path in paths:
             missing = "there is no such file" if not Path(path).exists() else "it cannot be read as an image"
-            yield Prediction(path, found[path]) if path in found else Prediction(path, error=missing)
+            problem = "the network's output is not finite" if path in inputs else missing
+            yield Prediction(path, found[path]) if path in found else Prediction(path, error=problem)
 
 
 @torch.no_grad()

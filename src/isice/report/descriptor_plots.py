@@ -1,5 +1,6 @@
 """Mean descriptors of the classes, head by head."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +91,24 @@ def _data(group: Group) -> tuple[object, object]:
 def _arrays(group: Group) -> dict[str, np.ndarray] | None:
     for record in group.finished:
         path = Path(record["folder"]) / ARRAYS_FILE
-        if path.is_file():
-            with np.load(path, allow_pickle=False) as stored:
-                return dict(stored)
+        arrays = _read_arrays(path) if path.is_file() else None
+        if arrays is not None:
+            return arrays
     return None
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray] | None:
+    """Read the descriptors of a run; a damaged file counts as none, with a warning that names it."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays: dict[str, np.ndarray] = dict(stored)
+        values = arrays["matrices" if "matrices" in arrays else "vectors"] if len(arrays) > 2 else None
+        pictures = arrays["examples" if "examples" in arrays else "images"]
+        whole = pictures.ndim == 4 and len(arrays["classes"]) == len(pictures)
+        if not whole or (values is not None and len(values) != len(pictures)):
+            raise ValueError("its arrays have other shapes")
+    # numpy and zipfile raise many types for damaged files.
+    except Exception as error:
+        warnings.warn(f"report: expected arrays in {str(path)!r}, got {error!r}. It is left out.", stacklevel=2)
+        return None
+    return arrays

@@ -73,11 +73,20 @@ def find_heat_maps(folder: Path) -> list[Picture]:
     """Return the heat maps in the sub-folders ``explain`` and ``heat_maps`` of a folder of runs."""
     found = []
     for own in (folder / "explain", folder / HEAT_MAPS):
-        captions = json.loads((own / _CAPTIONS).read_text(encoding="utf-8")) if (own / _CAPTIONS).is_file() else {}
-        # Folders of version 0.1.0 have no captions.json.
+        captions = _read_captions(own / _CAPTIONS)
         paths = sorted(own.glob("*-maps.png"))
         found += [Picture("heat maps", path, captions.get(path.name, _MAPS_CAPTION)) for path in paths]
     return found
+
+
+def _read_captions(path: Path) -> dict[str, str]:
+    """Return the captions by file name; none if the file is damaged or of version 0.1.0, which had none."""
+    try:
+        captions = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    found = captions.items() if isinstance(captions, dict) else ()
+    return {name: caption for name, caption in found if isinstance(caption, str)}
 
 
 def _find_earlier(folder: Path) -> set[Path]:

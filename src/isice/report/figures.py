@@ -1,5 +1,6 @@
 """All figures of a report, drawn from its results."""
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,12 @@ def draw_figures(results: Results, folder: Path) -> list[Picture]:
     found = []
     for name, (draw, caption) in _FIGURES.items():
         path = folder / f"{name}.png"
-        if save_themed(partial(draw, results), path):
-            found.append(Picture(name, path, caption(results)))
-    save_themed(partial(panels_figure, results, narrow=True), narrow_variant(folder / "panels.png"))
+        try:
+            if save_themed(partial(draw, results), path):
+                found.append(Picture(name, path, caption(results)))
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            # Damage that the checks of single files do not find must not stop the report.
+            warnings.warn(f"report: expected data of {name}.png, got {error!r}. It is left out.", stacklevel=2)
+    if any(picture.name == "panels" for picture in found):
+        save_themed(partial(panels_figure, results, narrow=True), narrow_variant(folder / "panels.png"))
     return found

@@ -1,5 +1,6 @@
 """The runs of a report: records grouped by configuration."""
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from ..experiments.manifest import FILE as EXPERIMENT_FILE
 from ..experiments.manifest import Manifest, read_manifest
 from ..records import Record, find_records
 
+# Fields that a report shows, and those of a training run.
+_SHOWN = ("config", "seed", "commit", "versions", "hardware")
+_RESULTS = ("images", "parameters", "epochs")
 # Settings that never name a group: seeds are averaged over, the others do not change the result.
 _NOT_AXES = ("seed", "device", "threads", "data.root", "data.workers")
 
@@ -70,7 +74,29 @@ def load_results(folder: str | Path, manifest: Manifest | None = None) -> Result
     manifest = manifest or (read_manifest(folder) if folder.is_dir() else None)
     if manifest is None or not manifest.cells:
         return _results_without_plan(folder, manifest)
-    return _planned_results(manifest, find_records(folder / manifest.pool))
+    return _planned_results(manifest, _whole_records(folder / manifest.pool))
+
+
+def _whole_records(folder: Path) -> list[Record]:
+    """Return the records with all fields that a report shows; warn about others."""
+    whole = []
+    for record in find_records(folder):
+        missing = _missing_fields(record)
+        if missing:
+            where = f"{', '.join(missing)} in {record['folder']!r}"
+            warnings.warn(f"report: expected a record with {where}, got none. It is left out.", stacklevel=3)
+        else:
+            whole.append(record)
+    return whole
+
+
+def _missing_fields(record: Record) -> list[str]:
+    names = list(_SHOWN) + (["error"] if record["status"] == "failed" else [])
+    missing = [name for name in names if name not in record]
+    if record["status"] == "finished" and record.get("kind", "train") == "train":
+        missing += [name for name in _RESULTS if name not in record]
+        missing += [] if "test" in record.get("accuracy", {}) else ["accuracy.test"]
+    return missing
 
 
 def _planned_results(manifest: Manifest, records: list[Record]) -> Results:
@@ -108,7 +134,7 @@ def _own_records(folder: Path) -> tuple[list[Record], tuple[str, ...]]:
     """Return the records outside nested experiments, and the folders of these experiments."""
     if not folder.is_dir():
         raise FileNotFoundError(f"report: expected a folder of runs, got {str(folder)!r}, which does not exist.")
-    records = find_records(folder)
+    records = _whole_records(folder)
     if not records:
         raise FileNotFoundError(f"report: expected record.json files under {str(folder)!r}, got none; run first.")
     apart = sorted(path.parent for path in folder.rglob(EXPERIMENT_FILE) if path.parent != folder)

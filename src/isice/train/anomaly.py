@@ -1,4 +1,4 @@
-"""Locate the first layer whose output is not finite."""
+"""Locate the first layer whose output or weights are not finite."""
 
 from typing import Any
 
@@ -36,6 +36,20 @@ def first_nonfinite(model: nn.Module, x: Tensor) -> str:
         for handle in handles:
             handle.remove()
     return found[0] if found else "the loss: all layer outputs are finite, the auxiliary loss is not"
+
+
+@torch.no_grad()
+def first_nonfinite_weights(model: nn.Module) -> str | None:
+    """Return the name of the first weight or buffer that is not finite, or None.
+
+    Example:
+        >>> first_nonfinite_weights(nn.Linear(2, 2)) is None
+        True
+    """
+    state = {name: value for name, value in model.state_dict().items() if value.is_floating_point()}
+    if not state or all(torch.stack([value.isfinite().all() for value in state.values()]).tolist()):
+        return None
+    return next(name for name, value in state.items() if not value.isfinite().all())
 
 
 def _tensors(output: Any) -> list[Tensor]:

@@ -10,6 +10,7 @@ from ..config import RunConfig, from_dict
 from ..models.create import build_network
 from ..models.saved_arguments import check_arguments
 from ..records import read_record
+from .anomaly import first_nonfinite_weights
 from .checkpoint import load_weights_into, read_checkpoint
 
 
@@ -50,6 +51,12 @@ def load_trained(folder: str | Path, which: str = "best") -> Trained:
         )
     model = build_network(**check_arguments(meta["network"], str(folder)))
     load_weights_into(model, checkpoint.weights, str(folder))
+    broken = first_nonfinite_weights(model)
+    if broken is not None:
+        raise FloatingPointError(
+            f"load_trained: expected finite weights in {str(folder)!r}, got others in {broken}: the run has diverged; "
+            "train it again with a lower optim.lr."
+        )
     config = from_dict(meta["config"])
     return Trained(
         # A file may not start a download.

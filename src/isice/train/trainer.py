@@ -20,7 +20,7 @@ from ..data.augmentation import Augmentation, Mixed
 from ..data.fingerprint import Fingerprint
 from ..data.sources import mix_seed
 from ..models import Network, initialize
-from .anomaly import first_nonfinite
+from .anomaly import first_nonfinite, first_nonfinite_weights
 from .checkpoint import Checkpoint, load_weights_into, plain_weights, save_checkpoint
 from .ema import AveragedWeights
 from .launch import copy_to_host
@@ -229,6 +229,7 @@ class Trainer:
 
     def _end_epoch(self, epoch: int) -> dict[str, Any]:
         """Evaluate, record the metrics of the epoch, and save checkpoints."""
+        self._check_weights(epoch)
         totals, state = self._reduced_totals(), self.state
         row = {"epoch": epoch, "train_loss": totals.loss / totals.images, "lr": self.optimizer.param_groups[0]["lr"]}
         row |= {"train_accuracy": totals.correct / totals.images, "seconds": totals.seconds}
@@ -242,6 +243,15 @@ class Trainer:
         self.save_last()
         return row
 
+    def _check_weights(self, epoch: int) -> None:
+        """Refuse weights that the last step has broken, before they are saved."""
+        broken = first_nonfinite_weights(self.trained)
+        if broken is not None:
+            raise FloatingPointError(
+                f"train: expected finite weights after epoch {epoch}, got others in {broken}; lower optim.lr (now "
+                f"{self.optimizer.param_groups[0]['lr']:.3g}) or set optim.clip_norm. checkpoints/last is intact."
+            )
+
     def _update_best(self, epoch: int, accuracy: float | None) -> None:
         best = self.state.best
         if accuracy is not None and (best is None or accuracy > best["accuracy"]):
@@ -252,7 +262,7 @@ class Trainer:
     def evaluate(self, loader: Loader) -> float:
         """Return the top-1 accuracy in [0, 1] over a loader and all processes."""
         model = self.trained.eval()
-        counts = torch.zeros(2, dtype=torch.float64, device=self.fabric.device)
+        counts = torch.zeros(3, dtype=torch.float64, device=self.fabric.device)
         for batch in loader:
             x, target = self._to_device(*batch)
             with self.fabric.autocast():
@@ -261,7 +271,13 @@ class Trainer:
                     scores = scores.float().softmax(dim=1) + model(x.flip(-1)).float().softmax(dim=1)
             counts[0] += (scores.argmax(dim=1) == target).sum()
             counts[1] += len(target)
-        correct, images = self._sum(counts).tolist()
+            counts[2] += (~logits.isfinite()).any(dim=1).sum()
+        correct, images, broken = self._sum(counts).tolist()
+        if broken:
+            raise FloatingPointError(
+                f"train: expected finite logits, got others for {broken:.0f} of {images:.0f} held-out images; "
+                "lower optim.lr, set optim.clip_norm, or use a higher precision."
+            )
         return float(correct / images)
 
     def save_last(self) -> None:
