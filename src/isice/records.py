@@ -36,10 +36,10 @@ EVALUATION_FILE = "evaluation.json"
 ARRAYS_FILE = "arrays.npz"
 
 Record = dict[str, Any]
-# Fields of every record, and of results where there are any, with their types.
+# Fields of every record, and of the results of a training run, with their types.
 _REQUIRED = {"status": str, "hash": str, "started": str}
 _FACTS = {"config": dict, "versions": dict, "hardware": dict}
-_RESULTS = {"error": str, "accuracy": dict, "images": dict, "parameters": dict, "epochs": list}
+_RESULTS = {"accuracy": dict, "images": dict, "parameters": dict, "epochs": list}
 _STATUS = ("started", "finished", "failed", "interrupted")
 # Types of the fields of an evaluation that reports read.
 _TYPES: dict[str, type] = {"split": str, "which": str, "flip": bool, "classes": list, "confusion": list}
@@ -106,16 +106,21 @@ def read_record(folder: Path) -> Record | None:
 
 def _damaged_fields(record: Record) -> list[str]:
     """Return the names of fields with values that no record has."""
-    types: dict[str, type] = {**_REQUIRED, **_FACTS, **_RESULTS, "schema": int}
+    types: dict[str, type] = {**_REQUIRED, **_FACTS, "schema": int}
+    types |= {"error": str} if record["status"] in ("failed", "interrupted") else {}
+    # Other kinds of jobs have other results under these names.
+    training = record.get("kind", "train") == "train"
+    types |= _RESULTS if training else {}
     wrong = [name for name, kind in types.items() if name in record and not isinstance(record[name], kind)]
     wrong += [] if record["status"] in _STATUS else ["status"]
-    numbers = {
-        name: record[name] for name in ("accuracy", "images", "parameters") if isinstance(record.get(name), dict)
-    }
-    wrong += [name for name, table in numbers.items() if not all(map(_is_number, table.values()))]
-    rows = record.get("epochs", [])
-    whole = isinstance(rows, list) and all(isinstance(row, dict) and _is_number(row.get("epoch")) for row in rows)
-    return list(dict.fromkeys(wrong + ([] if whole else ["epochs"])))
+    return wrong or (_damaged_results(record) if training else [])
+
+
+def _damaged_results(record: Record) -> list[str]:
+    tables = {name: record.get(name, {}) for name in ("accuracy", "images", "parameters")}
+    wrong = [name for name, table in tables.items() if not all(map(_is_number, table.values()))]
+    whole = all(isinstance(row, dict) and _is_number(row.get("epoch")) for row in record.get("epochs", []))
+    return wrong if whole else [*wrong, "epochs"]
 
 
 def _is_number(value: Any) -> bool:

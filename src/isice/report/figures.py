@@ -37,9 +37,9 @@ def draw_figures(results: Results, folder: Path) -> list[Picture]:
         try:
             if save_themed(partial(draw, results), path):
                 found.append(Picture(name, path, caption(results)))
+            if name == "panels":
+                save_themed(partial(panels_figure, results, narrow=True), narrow_variant(path))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             # Damage that the checks of single files do not find must not stop the report.
             warnings.warn(f"report: expected data of {name}.png, got {error!r}. It is left out.", stacklevel=2)
-    if any(picture.name == "panels" for picture in found):
-        save_themed(partial(panels_figure, results, narrow=True), narrow_variant(folder / "panels.png"))
     return found

@@ -81,7 +81,7 @@ def build_report(results: Results, limits: Limits | None = None) -> Report:
         table=table,
         table_note=TEST_NOTE if table is not None and "against the best" in table.columns else "",
         failures=[
-            (f"{group.label} (seed {record['seed']})", record["error"])
+            (f"{group.label} (seed {record.get('seed')})", record["error"])
             for group in results.groups
             for record in group.records
             if record["status"] == "failed"
@@ -110,7 +110,7 @@ def _environment(results: Results) -> dict[str, str]:
     """Return what the runs were computed with; different values are listed."""
     rows: dict[str, list[str]] = {}
     for record in results.records:
-        facts = {"commit": record["commit"], **record["hardware"], **record["versions"]}
+        facts = {"commit": record.get("commit"), **record.get("hardware", {}), **record.get("versions", {})}
         facts["runs started"] = record["started"][:10]
         for name, value in facts.items():
             if value is not None and str(value) not in rows.setdefault(name, []):

@@ -12,7 +12,7 @@ from ..experiments.manifest import Manifest, read_manifest
 from ..records import Record, find_records
 
 # Fields that a report shows, and those of a training run.
-_SHOWN = ("config", "seed", "commit", "versions", "hardware")
+_SHOWN = ("config",)
 _RESULTS = ("images", "parameters", "epochs")
 # Settings that never name a group: seeds are averaged over, the others do not change the result.
 _NOT_AXES = ("seed", "device", "threads", "data.root", "data.workers")

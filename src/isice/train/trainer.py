@@ -271,7 +271,7 @@ class Trainer:
                     scores = scores.float().softmax(dim=1) + model(x.flip(-1)).float().softmax(dim=1)
             counts[0] += (scores.argmax(dim=1) == target).sum()
             counts[1] += len(target)
-            counts[2] += (~logits.isfinite()).any(dim=1).sum()
+            counts[2] += (~scores.isfinite()).any(dim=1).sum()
         correct, images, broken = self._sum(counts).tolist()
         if broken:
             raise FloatingPointError(
