@@ -26,7 +26,7 @@ from isice.explain import channel_graphs
 from isice.report.channel_graph_plots import channel_graph_figure
 from isice.report.theme import style
 
-PHOTOGRAPH, SIZE = "flower.jpg", (112, 168)
+PHOTOGRAPH, SIZE = "flower.jpg", (80, 120)
 DIRECTIONS = {"—": 0, "╱": 45, "|": 90, "╲": 135}
 SCALES = {"fine": 1.5, "coarse": 3.0}
 
@@ -73,7 +73,7 @@ def main(out: str) -> None:
         picture = np.asarray(image[0].movedim(0, -1))
         figure = channel_graph_figure(
             picture, graph.pairs, graph.strengths, graph.activations, title="iSICE, one photograph", names=list(maps),
-            dpi=95,
+            dpi=80,
         )  # fmt: skip
         FigureCanvasAgg(figure).print_png(out)
 
