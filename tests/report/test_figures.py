@@ -59,7 +59,7 @@ def test_printed_lines_are_drawn_beside_ours(tmp_path):
     experiment = load_experiment("table8")
     chosen = [cell for cell in experiment.cells() if cell.at["dataset"] == "cub200" and cell.at["head"] == "20.0"]
     for cell in chosen:
-        write(tmp_path, cell, "train", accuracy={"test": 0.8})
+        write(tmp_path, cell, "train", accuracy={"test": 0.8}, images={}, parameters={}, epochs=[])
     figure = grid_figure(load_results(tmp_path, describe(experiment)))
     (ours,) = [c.lines[0] for c in figure.axes[0].containers]
     np.testing.assert_allclose(ours.get_xydata(), [[20, 80]])

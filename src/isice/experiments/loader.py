@@ -18,6 +18,7 @@ Axes with named values are described in :mod:`isice.experiments.axes`, published
 """
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -36,6 +37,8 @@ from .weight_files import find_all, with_weights
 _HERE = Path(str(files(__package__)))
 _ABOUT = ("title", "description", "recipe", "seeds", "kind", "expand", "after", "images")
 _EXCEPTION = ("at", "config", "why")
+# Runs of one experiment. Each takes about 10 kB of memory and 1 ms to plan.
+_MAX_CELLS = 100_000
 _PLOT = ("x", "lines", "panels", "metric", "log", "caption")
 # Words in the names of runs, which are fixed, for settings that were renamed.
 _RUN_WORDS = {"data.partition": "split"}
@@ -121,6 +124,12 @@ class Experiment:
 
     def cells(self) -> list[Cell]:
         """Return every combination of the axes with every seed, in the order of the file."""
+        count = math.prod(len(axis.values) for axis in self.axes) * len(self.seeds)
+        if count > _MAX_CELLS:
+            raise ValueError(
+                f"{self.name}: expected at most {_MAX_CELLS:,} runs, got {count:,} combinations of "
+                f"{', '.join(axis.name for axis in self.axes)} and seeds; split the grid into several files."
+            )
         found: dict[str, Cell] = {}
         for values in itertools.product(*(axis.values for axis in self.axes)):
             at = {axis.name: value.name for axis, value in zip(self.axes, values, strict=True)}
