@@ -130,3 +130,18 @@ def test_verbose_prints_the_progress(capsys):
 def test_selection_rejects_a_precomputed_covariance():
     with pytest.raises(ValueError, match="λ cannot be chosen without them"):
         SparsePrecisionCV(covariance="precomputed").fit(np.eye(4))
+
+
+@pytest.mark.parametrize("selection", ["cv", "ebic", "stars"])
+def test_a_small_memory_budget_changes_the_portions_and_not_the_result(selection, monkeypatch):
+    x, sizes = np.random.default_rng(0).normal(size=(60, 12)), []
+    solve = SparsePrecisionCV._solve
+    monkeypatch.setattr(SparsePrecisionCV, "_solve", lambda self, c, lam: sizes.append(len(c)) or solve(self, c, lam))
+    options = {"selection": selection, "sparsities": [0.5, 0.3, 0.2, 0.1], "n_subsamples": 6, "tol": 1e-9}
+    large = SparsePrecisionCV(**options).fit(x)
+    assert max(sizes) == {"cv": 20, "ebic": 4, "stars": 24}[selection]
+    sizes.clear()
+    small = SparsePrecisionCV(**options, max_memory=3 * 14 * 8 * 12**2).fit(x)
+    assert max(sizes) == 3
+    np.testing.assert_allclose(small.selection_curve_, large.selection_curve_, rtol=1e-6)
+    np.testing.assert_allclose(small.precision_, large.precision_, rtol=1e-4, atol=1e-5)

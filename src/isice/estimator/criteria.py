@@ -1,6 +1,7 @@
 """Criteria for the choice of the sparsity: held-out likelihood, EBIC and the stability of edges (StARS)."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,8 +44,8 @@ class Criterion(ABC):
         """All λ so far, descending."""
         return sorted(self.values, reverse=True)
 
-    def add(self, sparsities: Array, path: Array) -> None:
-        """Evaluate further λ (L,), whose precision matrices of all samples are ``path`` (L, D, D)."""
+    def add(self, sparsities: Array, path: Sequence[Array]) -> None:
+        """Evaluate further λ (L,), whose precision matrices of all samples are ``path``, L times (D, D)."""
         self.values.update(zip(sparsities.tolist(), self.evaluate(sparsities, path), strict=True))
 
     def table(self) -> Array:
@@ -72,7 +73,7 @@ class Criterion(ABC):
         """Compute what does not depend on λ."""
 
     @abstractmethod
-    def evaluate(self, sparsities: Array, path: Array) -> Array:
+    def evaluate(self, sparsities: Array, path: Sequence[Array]) -> Array:
         """Values (L, ...) for λ (L,)."""
 
     @abstractmethod
@@ -98,10 +99,13 @@ class HeldOutLikelihood(Criterion):
         mean = location(samples[train], others, model.assume_centered)
         return covariance(samples[test] - mean, "empirical", sample_weight=own, assume_centered=True)
 
-    def evaluate(self, sparsities: Array, path: Array) -> Array:
+    def evaluate(self, sparsities: Array, path: Sequence[Array]) -> Array:
         """Score each λ on each fold."""
-        precision = self.model._solve(self.train[None], sparsities[:, None]).precision.cpu().numpy()
-        return np.array([[log_likelihood(c, p) for c, p in zip(self.test, row, strict=True)] for row in precision])
+        scores = np.empty((len(sparsities), len(self.test)))
+        for value, fold, result in self.model._portions(self.train, sparsities):
+            precision = result.precision.cpu().numpy()
+            scores[value, fold] = [log_likelihood(self.test[f], p) for f, p in zip(fold, precision, strict=True)]
+        return scores
 
     def curve(self) -> Array:
         """Mean over the folds."""
@@ -131,11 +135,11 @@ class ExtendedBIC(Criterion):
         check_number("SparsePrecisionCV", "gamma", self.model.gamma)
         self.n = effective_samples(samples, weight)
 
-    def evaluate(self, sparsities: Array, path: Array) -> Array:
+    def evaluate(self, sparsities: Array, path: Sequence[Array]) -> Array:
         """−2 log-likelihood + edges · (log n + 4γ log D)."""
-        fit = self.n * (np.linalg.slogdet(path)[1] - (self.cov * path).sum(axis=(1, 2)))
-        count = edges(path).sum(axis=1)
-        return np.asarray(-fit + count * (np.log(self.n) + 4 * self.model.gamma * np.log(path.shape[-1])))
+        fit = self.n * np.array([np.linalg.slogdet(p)[1] - (self.cov * p).sum() for p in path])
+        count = np.array([edges(p).sum() for p in path])
+        return np.asarray(-fit + count * (np.log(self.n) + 4 * self.model.gamma * np.log(len(self.cov))))
 
     def best(self) -> int:
         """Smallest criterion."""
@@ -159,12 +163,15 @@ class EdgeInstability(Criterion):
         parts = [rng.choice(n, size, replace=False) for _ in range(model.n_subsamples)]
         self.covs = model._part_covariances(samples, weight, parts, self.cov)
 
-    def evaluate(self, sparsities: Array, path: Array) -> Array:
+    def evaluate(self, sparsities: Array, path: Sequence[Array]) -> Array:
         """Mean over the pairs of 2f(1 − f), where f is the share of subsamples with an edge."""
-        precision = self.model._solve(self.covs[None], sparsities[:, None]).precision.cpu().numpy()
-        frequency = edges(precision).mean(axis=1)
-        if frequency.shape[1] == 0:
+        size = self.cov.shape[-1]
+        if size == 1:
             return np.zeros(len(sparsities))
+        frequency = np.zeros((len(sparsities), size * (size - 1) // 2))
+        for value, _, result in self.model._portions(self.covs, sparsities):
+            np.add.at(frequency, value, edges(result.precision.cpu().numpy()))
+        frequency /= len(self.covs)
         return np.asarray(2 * (frequency * (1 - frequency)).mean(axis=1))
 
     def curve(self) -> Array:

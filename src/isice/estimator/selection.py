@@ -1,19 +1,19 @@
 """Choice of the sparsity by cross-validation, EBIC or StARS."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import check_choice, check_int, check_number
 from ..ops.correlation import partial_correlation
-from ..ops.graphical_lasso import sparsity_max
+from ..ops.graphical_lasso import GraphicalLassoResult, sparsity_max
 from .covariances import Array
 from .criteria import CRITERIA, Criterion
 from .sparse_precision import SparsePrecision, to_numpy
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["SparsePrecisionCV"]
 
+Places = NDArray[np.intp]
+
+SOLVER_NUMBERS = 14  # that the solver uses for each entry of a matrix
 BETWEEN = 3  # λ values that a refinement inserts on either side of the best one
 
 
 class SparsePrecisionCV(SparsePrecision):
-    """:class:`SparsePrecision` with λ chosen from the data; all folds (or subsamples) and all λ are one batch.
+    """:class:`SparsePrecision` with λ chosen from the data; folds (or subsamples) and λ are solved in batches.
 
     The grid is refined around the best λ, and extended where the best is its smallest.
 
@@ -45,6 +48,8 @@ class SparsePrecisionCV(SparsePrecision):
         instability: Largest mean edge instability that ``"stars"`` accepts.
         n_subsamples: Subsamples of ``"stars"``.
         random_state: Seed of the subsamples.
+        max_memory: Bytes that the solver may use: folds, subsamples and λ are solved as many at a time as fit, at
+            least one. The path itself, D² numbers for each λ, is kept beyond that.
         alphas: scikit-learn's name: the same as ``sparsities=alphas, scale="raw"``.
         scale, penalize_diagonal, weights, covariance_estimator, missing, reweight: See :class:`SparsePrecision`.
         threshold, refit: See :class:`SparsePrecision`; they apply to the final estimate, after λ is chosen.
@@ -79,6 +84,7 @@ class SparsePrecisionCV(SparsePrecision):
         instability: float = 0.05,
         n_subsamples: int = 20,
         random_state: Any = 0,
+        max_memory: float = 2**28,
         scale: Literal["raw", "correlation", "trace"] = "correlation",
         penalize_diagonal: bool = False,
         weights: ArrayLike | None = None,
@@ -105,6 +111,7 @@ class SparsePrecisionCV(SparsePrecision):
         self.instability = instability
         self.n_subsamples = n_subsamples
         self.random_state = random_state
+        self.max_memory = max_memory
         self.scale = scale
         self.penalize_diagonal = penalize_diagonal
         self.weights = weights
@@ -145,15 +152,18 @@ class SparsePrecisionCV(SparsePrecision):
                              "chosen without them. Use SparsePrecision.")  # fmt: skip
         cov = self._covariance(samples, weight)
         criterion = CRITERIA[self.selection](self, samples, weight, cov, y, groups)
-        path = self._search(criterion, cov)
+        precision, gap, n_iter = self._search(criterion, cov)
         best = criterion.best()
         self.sparsities_ = np.array(criterion.grid)
-        self.precision_path_ = path[0]
+        self.precision_path_ = precision
         self.selection_curve_, self.selection_spread_ = criterion.curve(), criterion.spread()
         if self.selection == "cv":
             self.cv_results_ = criterion.results()
         self._warn_at_edge(criterion, best, cov)
-        self._store(samples, weight, cov, float(self.sparsities_[best]), *(array[best] for array in path))
+        chosen = precision[best]
+        inverse = np.linalg.inv(chosen)
+        solution = chosen, 0.5 * (inverse + inverse.T), gap[best], n_iter[best]
+        self._store(samples, weight, cov, float(self.sparsities_[best]), *solution)
         self.alpha_ = self.sparsity_
         return self
 
@@ -179,13 +189,30 @@ class SparsePrecisionCV(SparsePrecision):
     def _unit(self) -> str:
         return self.scale if self.alphas is None else "raw"
 
-    def _search(self, criterion: Criterion, cov: Array) -> list[Array]:
-        """Evaluate the first grid, then refine or extend it; return the solutions of all data along the path."""
-        new, refinements, solutions = self._grid(cov), 0, dict[float, list[Array]]()
+    def _portions(self, covs: Array, sparsities: Array) -> Iterator[tuple[Places, Places, GraphicalLassoResult]]:
+        """Solve matrices (P, D, D) for every λ (L,) in portions that fit into ``max_memory``.
+
+        Yield the places of the λ and of the matrices, and the result of each portion.
+        """
+        bytes_each = SOLVER_NUMBERS * 8 * covs.shape[-1] ** 2
+        count = max(1, int(self.max_memory // bytes_each))
+        total = len(sparsities) * len(covs)
+        for first in range(0, total, count):
+            value, matrix = np.divmod(np.arange(first, min(first + count, total)), len(covs))
+            yield value, matrix, self._solve(covs[matrix], sparsities[value])
+
+    def _search(self, criterion: Criterion, cov: Array) -> tuple[Array, Array, Array]:
+        """Evaluate the first grid, then refine or extend it.
+
+        Return the precision, gap and iterations of all data along the path.
+        """
+        new, refinements = self._grid(cov), 0
+        solutions: dict[float, tuple[Array, float, int]] = {}
         while True:
-            path = [to_numpy(tensor) for tensor in self._solve(cov[None], new)]
-            criterion.add(new, path[0])
-            solutions.update({value: [array[i] for array in path] for i, value in enumerate(new.tolist())})
+            for value, _, result in self._portions(cov[None], new):
+                tensors = (to_numpy(tensor) for tensor in (result.precision, result.gap, result.n_iter))
+                solutions.update(zip(new[value].tolist(), zip(*tensors, strict=True), strict=True))
+            criterion.add(new, [solutions[value][0] for value in new.tolist()])
             grid, best = criterion.grid, criterion.best()
             if self.verbose:
                 print(f"SparsePrecisionCV: {len(grid)} values of λ, best {grid[best]:.4g}")
@@ -200,7 +227,8 @@ class SparsePrecisionCV(SparsePrecision):
                     break
             else:
                 break
-        return [np.stack(arrays) for arrays in zip(*(solutions[value] for value in criterion.grid), strict=True)]
+        precision, gap, n_iter = zip(*(solutions.pop(value) for value in criterion.grid), strict=True)
+        return np.stack(precision), np.array(gap), np.array(n_iter)
 
     @property
     def _automatic(self) -> bool:
@@ -214,6 +242,7 @@ class SparsePrecisionCV(SparsePrecision):
         super()._check_parameters()
         check_number("SparsePrecisionCV", "min_ratio", float(self.min_ratio), strict=True)
         check_int("SparsePrecisionCV", "n_refinements", int(self.n_refinements), minimum=0)
+        check_number("SparsePrecisionCV", "max_memory", float(self.max_memory), strict=True)
 
     def _grid(self, cov: Array) -> Array:
         if not self._automatic:
