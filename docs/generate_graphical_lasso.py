@@ -8,7 +8,6 @@ from benchmarks.pages import MISSING, ROOT, filled, read_results
 
 GUIDE = ROOT / "docs" / "graphical_lasso.md"
 INTERNALS = ROOT / "docs" / "internals" / "graphical_lasso.md"
-TARGETS = (1e-4, 1e-7, None)
 SIZES = (32, 64, 128, 256)
 _PASSES = ("forward", "forward_backward")
 
@@ -17,9 +16,8 @@ def pages() -> dict[Path, str]:
     """Return the user's page and the internals page with their tables."""
     cpu, gpu = _record("cpu"), _record("gpu")
     measured = {
-        "environment": _environment(cpu),
-        "sklearn": _ratios(cpu, TARGETS),
-        "gglasso": _ratios(_record("gglasso"), TARGETS[:2]),
+        "environment": _environment(_record("peers")),
+        "peers": _peers(_record("peers")),
         "layer": _layer(_record("layer")),
         "gpu": _gpu(gpu),
     }
@@ -40,7 +38,7 @@ def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _environment(record: dict[str, Any]) -> str:
     versions = record.get("versions", {})
-    named = ", ".join(f"{name} {versions[name]}" for name in ("torch", "scikit-learn") if name in versions)
+    named = ", ".join(f"{name} {versions[name]}" for name in ("torch", "scikit-learn", "gglasso") if name in versions)
     return f"{record.get('hardware', MISSING)}; {named}; commit {record.get('commit') or MISSING}."
 
 
@@ -63,20 +61,24 @@ def _is_typical(row: dict[str, Any]) -> bool:
     return row["kind"] == "relu" and row["sparsity"] == 0.1
 
 
-def _ratios(record: dict[str, Any], targets: Sequence[float | None]) -> str:
-    """Speed relative to the peer: a row per kind and D, a column per λ, a number per target."""
-    found = {(row["kind"], row["size"], row["sparsity"], row["target"]): _ratio(row) for row in record["rows"]}
-    sparsities = sorted({key[2] for key in found}, reverse=True)
+def _peers(record: dict[str, Any]) -> str:
+    """Milliseconds of every solver for one matrix, and ours per matrix of a batch, by cell and target."""
+    names = list(record["rows"][0]["solvers"])
     rows = []
-    for kind, size in dict.fromkeys(key[:2] for key in found):
-        cells = [" · ".join(found.get((kind, size, lam, target), MISSING) for target in targets) for lam in sparsities]
-        rows.append((kind, str(size), *cells))
-    return _markdown(["matrices", "D", *(f"λ = {lam}" for lam in sparsities)], rows)
+    for row in record["rows"]:
+        times = {name: (found["ms"] if found["reached"] else None) for name, found in row["solvers"].items()}
+        fastest = min(value for value in times.values() if value is not None)
+        cells = [_milliseconds(times[name], fastest) for name in names]
+        cell = (row["kind"], str(row["size"]), str(row["sparsity"]), f"{row['target']:.0e}")
+        rows.append((*cell, *cells, _milliseconds(row["batch_ms"], 0.0)))
+    return _markdown(["matrices", "D", "λ", "target / D", *names, "isice, per matrix of a batch"], rows)
 
 
-def _ratio(row: dict[str, Any]) -> str:
-    number = f"{row['ratio']:.1f}" if row["ratio"] < 10 else f"{row['ratio']:.0f}"
-    return number if row["theirs"]["reached"] else f"{number}*"
+def _milliseconds(value: float | None, fastest: float) -> str:
+    if value is None:
+        return "missed"
+    text = f"{value:.1f}" if value < 10 else f"{value:.0f}"
+    return f"**{text}**" if value == fastest else text
 
 
 def _layer(record: dict[str, Any]) -> str:
