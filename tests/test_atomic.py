@@ -12,6 +12,7 @@ import torch
 
 from isice import create_model
 from isice._atomic import replace_files, write_atomically, write_folder
+from isice._atomic import write_arrays as save_arrays
 from isice.config import RunConfig, override
 from isice.experiments.loader import load_experiment
 from isice.experiments.manifest import describe, write_manifest
@@ -19,7 +20,6 @@ from isice.inference import evaluate, export, push_run
 from isice.records import new_record, write_record
 from isice.report import theme, write_report
 from isice.report.explain_page import ExplainedImage, Explanation, write_explanations
-from isice.train import run as training
 from isice.train.checkpoint import save_checkpoint
 from isice.train.logger import MetricsLogger
 from tests._faults import FAULTS, inject
@@ -47,7 +47,7 @@ def write_evaluation(folder, seed):
 
 
 def write_arrays(folder, seed):
-    training.write_arrays(folder, {"vectors": np.full(9, seed)})
+    save_arrays(folder / "arrays.npz", vectors=np.full(9, seed))
 
 
 def write_metrics(folder, seed):

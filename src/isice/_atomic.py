@@ -4,6 +4,7 @@ Content is written to a temporary file beside its destination, synced to disk an
 writer of the package uses this module.
 """
 
+import io
 import os
 import secrets
 import shutil
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -23,6 +25,15 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def write_arrays(path: Path, **arrays: Any) -> None:
+    """Replace a file ``.npz`` by one with these arrays."""
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    write_atomically(path, buffer.getvalue())
 
 
 @contextmanager

@@ -102,6 +102,7 @@ def features(
     """
     import numpy as np
 
+    from .._atomic import write_arrays
     from ..inference import find_images, load_predictor
 
     if out.suffix != ".npz":
@@ -109,7 +110,7 @@ def features(
     files = find_images(images)
     vectors = load_predictor(run, which, device).features(files, batch_size=batch_size or 32)
     out.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(out, vectors=vectors.numpy(), images=np.array(files))
+    write_arrays(out, vectors=vectors.numpy(), images=np.array(files))
     tell(f"wrote {out}: {vectors.shape[0]:,} vectors of {vectors.shape[1]:,} numbers")
 
 

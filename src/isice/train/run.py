@@ -3,7 +3,6 @@
 import datetime
 import gc
 import hashlib
-import io
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from .._atomic import write_atomically
+from .._atomic import write_arrays, write_atomically
 from ..config import RunConfig, to_toml
 from ..data import Splits, load_splits
 from ..data.fingerprint import fingerprint
@@ -188,7 +187,7 @@ def _results(trainer: Trainer) -> dict[str, Any]:
         arrays = class_descriptors(
             trainer.trained, splits.test, fabric.device, classes=info.classes, mean=info.mean, std=info.std
         )
-        write_arrays(trainer.folder, arrays)
+        write_arrays(trainer.folder / ARRAYS_FILE, **arrays)
     return {
         "seconds": trainer.seconds(),
         "sessions": trainer.state.sessions,
@@ -203,13 +202,6 @@ def _results(trainer: Trainer) -> dict[str, Any]:
         "skipped_images": list(splits.skipped),
         "parameters": count_parameters(trainer.model),
     }
-
-
-def write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write ``arrays.npz`` atomically."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    write_atomically(folder / ARRAYS_FILE, buffer.getvalue())
 
 
 def _load_reported(trainer: Trainer) -> int:
