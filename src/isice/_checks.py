@@ -67,12 +67,14 @@ def check_symmetric(who: str, matrix: Any) -> None:
     """Raise unless ``matrix`` is square and its first row equals its first column.
 
     Values are compared on the CPU only: on a GPU it would synchronise, in a compiler break the
-        graph.
+    graph, and under torch.func there are none.
     """
     import torch
 
     check_square(who, matrix)
     if torch.compiler.is_compiling() or type(matrix) is not torch.Tensor or matrix.device.type != "cpu":
+        return
+    if torch._C._functorch.maybe_current_level() is not None:
         return
     row, column = matrix[..., 0, :], matrix[..., :, 0]
     if torch.equal(row, column):

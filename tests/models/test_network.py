@@ -252,3 +252,19 @@ def test_too_few_positions_are_a_warning_once():
         model(torch.rand(1, 1, 2, 2))
         small("covariance")(torch.rand(2, 1, 8, 8))
         small("gap")(torch.rand(2, 1, 2, 2))
+
+
+@pytest.mark.parametrize("pooling", ["gap", "covariance", "isqrt_cov", "precision"])
+def test_gradients_per_sample(pooling):
+    model, x, target = small(pooling).eval(), torch.rand(3, 1, 8, 8), torch.tensor([0, 1, 2])
+    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+
+    def loss(parameters, image, label):
+        logits = torch.func.functional_call(model, (parameters, buffers), (image[None],))
+        return nn.functional.cross_entropy(logits, label[None])
+
+    found = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, x, target)
+    for i in range(3):
+        expected = torch.autograd.grad(loss(parameters, x[i], target[i]), list(parameters.values()))
+        for name, gradient in zip(parameters, expected, strict=True):
+            torch.testing.assert_close(found[name][i], gradient, rtol=1e-3, atol=1e-4 * float(gradient.abs().max()))

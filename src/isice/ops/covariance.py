@@ -39,11 +39,16 @@ def differentiable_vjp(x: Tensor, grad: Tensor) -> Tensor:
 class _Covariance(torch.autograd.Function):
     """The covariance of (..., C, N) by one product, and its gradient by another."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
+    def forward(x: Tensor) -> Tensor:
         centred = x - x.mean(dim=-1, keepdim=True)
         return matmul_no_tf32(centred, centred.mT) / x.shape[-1]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:

@@ -159,12 +159,16 @@ def differentiable_vjp(cov: Tensor, grad: Tensor, n_iter: int, kind: Kind, vecto
 class _NewtonSchulz(torch.autograd.Function):
     """The iteration on (B, D, D); saves input and output. The backward is differentiable."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, cov: Tensor, n_iter: int, kind: Kind) -> Tensor:
-        out = out_of_place(newton_schulz_value(cov, n_iter, kind))
-        ctx.save_for_backward(cov, out)
-        ctx.n_iter, ctx.kind = n_iter, kind
-        return out
+    def forward(cov: Tensor, n_iter: int, kind: Kind) -> Tensor:
+        return out_of_place(newton_schulz_value(cov, n_iter, kind))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int, Kind], output: Tensor) -> None:
+        cov, ctx.n_iter, ctx.kind = inputs
+        ctx.save_for_backward(cov, output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
