@@ -37,7 +37,7 @@ from .weight_files import find_all, with_weights
 _HERE = Path(str(files(__package__)))
 _ABOUT = ("title", "description", "recipe", "seeds", "kind", "expand", "after", "images")
 _EXCEPTION = ("at", "config", "why")
-# Runs of one experiment. Each takes about 10 kB of memory and 1 ms to plan.
+# Most runs of one experiment: the whole grid is validated when its file is loaded.
 _MAX_CELLS = 100_000
 _PLOT = ("x", "lines", "panels", "metric", "log", "caption")
 # Words in the names of runs, which are fixed, for settings that were renamed.
