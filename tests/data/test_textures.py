@@ -59,8 +59,8 @@ def accuracy(name: str, kind: str) -> float:
     (train, labels), (test, test_labels) = load(name)
     x, y = features(train, kind), features(test, kind)
     mean, std = x.mean(0), x.std(0)
-    model = LogisticRegression(max_iter=300).fit((x - mean) / std, labels)
-    return model.score((y - mean) / std, test_labels)
+    model = LogisticRegression(max_iter=300).fit(((x - mean) / std).numpy(), labels.numpy())
+    return model.score(((y - mean) / std).numpy(), test_labels.numpy())
 
 
 @pytest.mark.parametrize("name", NAMES)
