@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pickle
+import threading
 from pathlib import Path
 
 import pytest
@@ -187,3 +188,37 @@ def test_a_reader_does_not_disturb_a_writer(tmp_path, monkeypatch):
         patch.setattr(Path, "rename", read_between)
         save(tmp_path, network(), epoch=2)
     assert seen == [1, 2]
+
+
+def test_a_writer_saves_the_moment_of_the_call_and_does_not_hold_up_training(tmp_path, monkeypatch):
+    from isice.train import checkpoint
+
+    model, writing, started = network(), threading.Event(), threading.Event()
+    write = checkpoint.save_checkpoint
+
+    def slow(*arguments, **options):
+        started.set()
+        assert writing.wait(10)
+        return write(*arguments, **options)
+
+    options = {"config": RunConfig(), "classes": ("a", "b"), "model": model, "step": 0}
+    writer = checkpoint.CheckpointWriter()
+    writer.save(tmp_path, "last", epoch=1, state={"moment": torch.zeros(1)}, **options)  # the first: complete
+    assert read_checkpoint(tmp_path, "last").meta["epoch"] == 1
+    monkeypatch.setattr(checkpoint, "save_checkpoint", slow)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    moment = torch.ones(1)
+    writer.save(tmp_path, "last", epoch=2, state={"moment": moment}, **options)
+    assert started.wait(10)
+    moment += 1
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 1
+    assert read_checkpoint(tmp_path, "last").meta["epoch"] == 1  # the previous one, until it is written
+    writing.set()
+    writer.wait()
+    saved = read_checkpoint(tmp_path, "last")
+    assert saved.meta["epoch"] == 2
+    assert saved.state["moment"].item() == 1
+    for name, value in saved.weights.items():
+        assert torch.equal(value, before[name])

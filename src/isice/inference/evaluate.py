@@ -108,9 +108,13 @@ def evaluate_run(
 
 
 def _evaluation_config(config: RunConfig, settings: list[str]) -> RunConfig:
-    """Return the config of the run with the device of this machine, without a cache."""
-    config = replace(config, device="auto", data=replace(config.data, cache="none"))
-    config = override(config, settings)
+    """Return the config of the run with the device of this machine.
+
+    On a GPU the cache of the run is used: a sweep then decodes the test images once.
+    """
+    config = override(replace(config, device="auto"), settings)
+    if config.data.cache != "gpu" or resolve_device(config.device).type != "cuda":
+        config = replace(config, data=replace(config.data, cache="none"))
     asked = any(setting.split("=")[0].strip() == "precision" for setting in settings)
     on_cpu = resolve_device(config.device).type == "cpu"
     return replace(config, precision="fp32") if on_cpu and not asked else config

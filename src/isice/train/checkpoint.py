@@ -15,7 +15,8 @@ A run folder::
 fingerprint of the data, epoch, step, the SHA-256 of the other files and of itself. ``state.pt``
 holds optimizer, schedule and counters, and is read with ``torch.load(weights_only=True)``.
 
-A checkpoint is written to a temporary folder, synced to disk and renamed. A run killed at any moment
+A thread writes a checkpoint to a temporary folder, syncs it to disk and renames it, while training
+continues. A run killed at any moment
 leaves either the previous checkpoint or the new one.
 """
 
@@ -23,6 +24,7 @@ import hashlib
 import io
 import json
 import pickle
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,7 @@ def save_checkpoint(
     step: int,
     state: dict[str, Any] | None = None,
     data: dict[str, Any] | None = None,
+    weights: dict[str, Tensor] | None = None,
 ) -> Path:
     """Replace ``folder/checkpoints/<which>`` atomically.
 
@@ -87,9 +90,10 @@ def save_checkpoint(
         step: Optimizer steps completed in the current epoch.
         state: Training state to resume from: tensors, numbers, strings, lists and dictionaries.
         data: The fingerprint of the data (:mod:`isice.data.fingerprint`).
+        weights: A copy of the weights to save instead of the present ones of the model.
     """
     check_choice("save_checkpoint", "which", which, WHICH)
-    contents = {_WEIGHTS: safetensors.torch.save(plain_weights(model))}
+    contents = {_WEIGHTS: safetensors.torch.save(plain_weights(model) if weights is None else weights)}
     if state is not None:
         buffer = io.BytesIO()
         torch.save(state, buffer)
@@ -157,6 +161,47 @@ def load_weights_into(model: nn.Module, weights: dict[str, Tensor], where: str) 
 def plain_weights(model: nn.Module) -> dict[str, Tensor]:
     """Return a copy of the state dict that safetensors accepts: on the CPU, contiguous, no shared memory."""
     return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in model.state_dict().items()}
+
+
+class CheckpointWriter:
+    """Writer of checkpoints in a thread, in the order of the calls.
+
+    Weights and state are copied to the host first, so that a checkpoint holds the moment of the
+    call. A failed write raises at a later call or at :meth:`wait`.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._pending: list[Future[Path]] = []
+
+    def save(
+        self, folder: Path, which: str, *, model: nn.Module, state: dict[str, Any] | None = None, **options: Any
+    ) -> None:
+        """Start :func:`save_checkpoint`; the first checkpoint of a run is complete on return."""
+        self.wait(leave=1)  # one for "best", one for "last"
+        copied: dict[str, Any] = {
+            "state": None if state is None else copy_to_cpu(state),
+            "weights": plain_weights(model),
+        }
+        self._pending.append(self._pool.submit(save_checkpoint, folder, which, model=model, **options, **copied))
+        if not has_checkpoint(folder, "last"):
+            self.wait()
+
+    def wait(self, leave: int = 0) -> None:
+        """Wait until all checkpoints but the newest ``leave`` are on disk."""
+        while len(self._pending) > leave:
+            self._pending.pop(0).result()
+
+
+def copy_to_cpu(value: Any) -> Any:
+    """Return nested dictionaries, lists and tuples with copies of their tensors on the CPU."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {key: copy_to_cpu(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(copy_to_cpu(item) for item in value)
+    return value
 
 
 def _read_state(content: bytes) -> dict[str, Any]:

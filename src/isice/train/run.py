@@ -209,6 +209,7 @@ def _load_reported(trainer: Trainer) -> int:
     fabric, best = trainer.fabric, trainer.state.best
     if best is None:
         trainer.save_best()
+        trainer.wait_for_checkpoints()
         return trainer.state.done
     weights = read_checkpoint(trainer.folder, "best").weights if fabric.is_global_zero else None
     if fabric.world_size > 1:

@@ -21,7 +21,7 @@ from ..data.fingerprint import Fingerprint
 from ..data.sources import mix_seed
 from ..models import Network, initialize
 from .anomaly import first_nonfinite, first_nonfinite_weights
-from .checkpoint import Checkpoint, load_weights_into, plain_weights, save_checkpoint
+from .checkpoint import Checkpoint, CheckpointWriter, load_weights_into, plain_weights
 from .ema import AveragedWeights
 from .launch import copy_to_host
 from .loaders import Loader, batch_sampler, describe_images, eval_loader, start_epoch, train_loader
@@ -96,6 +96,7 @@ class Trainer:
         self.config, self.fabric, self.splits, self.folder = config, fabric, splits, folder
         self.started = time.perf_counter()
         self.data = data
+        self._writer = CheckpointWriter()
         if config.sync_bn and fabric.world_size > 1:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         self.layout = torch.channels_last if config.channels_last else torch.preserve_format
@@ -138,16 +139,19 @@ class Trainer:
         """Train from the current epoch and step to the end of the last epoch."""
         if self.state.done == 0 and self.state.step == 0:
             self._initialize()
-        for index, stage in enumerate(self.stages):
-            if self.state.done >= stage.last:
-                continue
-            self._start_stage(index, stage)
-            for epoch in range(self.state.done + 1, stage.last + 1):
-                self._train_epoch(epoch, stage, progress)
-                row = self._end_epoch(epoch)
-                if logger is not None:
-                    logger.append(row)
-                progress.epoch(row)
+        try:
+            for index, stage in enumerate(self.stages):
+                if self.state.done >= stage.last:
+                    continue
+                self._start_stage(index, stage)
+                for epoch in range(self.state.done + 1, stage.last + 1):
+                    self._train_epoch(epoch, stage, progress)
+                    row = self._end_epoch(epoch)
+                    if logger is not None:
+                        logger.append(row)
+                    progress.epoch(row)
+        finally:
+            self.wait_for_checkpoints()
 
     def _initialize(self) -> None:
         """Start the pooling from training features: computed by rank 0, the same on all ranks."""
@@ -234,6 +238,8 @@ class Trainer:
         row = {"epoch": epoch, "train_loss": totals.loss / totals.images, "lr": self.optimizer.param_groups[0]["lr"]}
         row |= {"train_accuracy": totals.correct / totals.images, "seconds": totals.seconds}
         row["images_per_second"] = totals.images / max(totals.seconds, 1e-9)
+        # The first evaluation starts loader processes, which must not inherit a writing thread.
+        self.wait_for_checkpoints()
         for name, loader in self.held_out.items():
             if name == "val" or name == self.selects_on:
                 row[f"{name}_accuracy"] = self.evaluate(loader)
@@ -301,12 +307,16 @@ class Trainer:
         if self.fabric.is_global_zero:
             self._save("best", None)
 
+    def wait_for_checkpoints(self) -> None:
+        """Wait until every checkpoint is on disk."""
+        self._writer.wait()
+
     def seconds(self) -> float:
         """Return the wall-clock time of this and all earlier sessions."""
         return self.state.seconds + time.perf_counter() - self.started
 
     def _save(self, which: str, state: dict[str, Any] | None) -> None:
-        save_checkpoint(
+        self._writer.save(
             self.folder,
             which,
             config=self.config,
