@@ -22,7 +22,8 @@ def meta(tmp_path):
 
 def edit(meta, **changes):
     content = json.loads(meta.read_text())
-    content.pop("sha256", None)
+    for name in ("sha256", "data"):  # added later
+        content.pop(name, None)
     content |= changes
     meta.write_text(json.dumps({key: value for key, value in content.items() if value is not ...}))
 
