@@ -58,8 +58,8 @@ def channel_graph_figure(
             fontsize=9.5 if names is None else 8.5,
             weight="normal",
         )
-    names = {FIRST: "first channel", SECOND: "second channel", BOTH: "both"}
-    handles = [Patch(color=colour, label=name) for colour, name in names.items()]
+    legend = {FIRST: "first channel", SECOND: "second channel", BOTH: "both"}
+    handles = [Patch(color=colour, label=label) for colour, label in legend.items()]
     right.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8.5)
     return figure
 
