@@ -78,7 +78,7 @@ def test_the_arrays_are_the_heads_matrices(trained):
     with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
         assert arrays["matrices"].shape == (10, 8, 8)
         np.testing.assert_allclose(arrays["matrices"], arrays["matrices"].swapaxes(1, 2), atol=1e-6)
-        assert arrays["images"].shape == (10, 8, 8, 1)
+        assert arrays["examples"].shape == (10, 8, 8, 1)
 
 
 def test_same_seed_same_result(trained, tmp_path):
