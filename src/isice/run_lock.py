@@ -35,13 +35,13 @@ def run_lock(folder: str | Path) -> Iterator[None]:
     """Hold the lock of a run folder; raise :class:`RunInUse` if another process holds it.
 
     The same process may lock a folder it has locked. A folder that is empty at the end, because the
-    run was refused, is removed.
+    run was refused, is removed with the parents that were created for it.
     """
     folder = Path(folder).resolve()
     if _held.get(folder) == os.getpid():
         yield
         return
-    existed = folder.exists()
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     file = _acquire(folder)
     _held[folder] = os.getpid()
@@ -52,9 +52,9 @@ def run_lock(folder: str | Path) -> Iterator[None]:
         # Removed while locked: a process that waits for the removed file notices and opens a new one.
         (folder / LOCK_FILE).unlink(missing_ok=True)
         file.close()
-        if not existed:
-            with suppress(OSError):  # it has files
-                folder.rmdir()
+        with suppress(OSError):  # it has files
+            for path in created:
+                path.rmdir()
 
 
 def is_in_use(folder: str | Path) -> bool:
