@@ -17,4 +17,7 @@ class PowerMean(isice.Pooling):
         self.out_features = in_channels
 
     def pool(self, x: Tensor) -> Tensor:
-        return x.clamp(min=self.eps).pow(self.power).mean(dim=(-2, -1)).pow(1.0 / self.power)
+        x = x.clamp(min=self.eps)
+        largest = x.amax(dim=(-2, -1), keepdim=True)  # so that large powers stay finite
+        mean = (x / largest).pow(self.power).mean(dim=(-2, -1))
+        return largest.flatten(1) * mean.pow(1.0 / self.power)
