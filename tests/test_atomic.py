@@ -43,7 +43,9 @@ def write_record_(folder, seed):
 
 
 def write_evaluation(folder, seed):
-    evaluate._write(folder / "evaluation.json", {"split": "test", "accuracy": seed}, ("split",))
+    evaluate._write(
+        folder / "evaluation.json", {"split": "test", "which": "best", "flip": False, "accuracy": seed}, ("split",)
+    )
 
 
 def write_arrays(folder, seed):

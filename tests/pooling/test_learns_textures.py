@@ -46,7 +46,7 @@ def accuracy_after_one_epoch(name: str, family: str) -> float:
     model = Network(Pixels(), pooling=small_pooling(name), num_classes=CLASSES, reduce=None)
     if not model.pooling.needs_num_classes:
         # Poolings differ in scale by orders of magnitude; one learning rate serves all after standardization.
-        model.classifier = nn.Sequential(nn.BatchNorm1d(model.num_features, affine=False), model.classifier)
+        model.classifier = nn.Sequential(nn.BatchNorm1d(model.head_hidden_size, affine=False), model.classifier)
     initialize(model, images.split(16))
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for batch in torch.randperm(len(images)).split(16):

@@ -67,7 +67,7 @@ def test_check_pooling_lists_what_fails():
     with pytest.raises(AssertionError) as caught:
         check_pooling(create_pooling("broken", 4), trace=False)
     message = str(caught.value)
-    assert "expected broken to pass 12 checks" in message
+    assert re.search(r"expected broken to pass \d+ checks, \d+ failed", message)
     for check in ("one image alone as in a batch", "finite on degenerate features", "float32 under autocast"):
         assert f"- {check}: " in message
     assert "- shape for any" not in message

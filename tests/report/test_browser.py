@@ -24,7 +24,8 @@ SCHEME = {"light": "--blink-settings=preferredColorScheme=1", "dark": "--blink-s
 PROBE = """<script>
 addEventListener("load", () => {
   const box = e => { const r = e.getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; };
-  const edges = [...document.querySelectorAll("main, main *:not(.scroll *)")].map(e => box(e)[0] + box(e)[2]);
+  const fixed = document.querySelectorAll("main, main *:not(.scroll *):not(.wide picture *)");
+  const edges = [...fixed].map(e => box(e)[0] + box(e)[2]);
   const boxes = name => [...document.querySelectorAll(name)].map(box);
   document.body.dataset.found = JSON.stringify({
     h1: boxes("h1"), table: boxes(".card.scroll"), img: boxes("img"), details: boxes("details"),
