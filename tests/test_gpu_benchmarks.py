@@ -178,6 +178,7 @@ def test_profile_lists_the_autograd_functions(tmp_path):
     assert "_ISICEBackward" in out.read_text()
 
 
+@pytest.mark.slow
 def test_sustained_load_is_measured(tmp_path, authors):
     options = "--small", "--seconds", "0.2", "--authors", authors
     rows = record("sustained", tmp_path / "sustained.json", *options)["rows"]
@@ -186,6 +187,7 @@ def test_sustained_load_is_measured(tmp_path, authors):
     assert all(row["rested_ms"] > 0 and row["sustained_ms"] > 0 and row["late_runs"] >= 4 for row in rows)
 
 
+@pytest.mark.slow
 def test_features_of_a_network(tmp_path):
     for i in range(3):
         Image.new("RGB", (20, 24), (80 * i, 0, 0)).save(tmp_path / f"{i}.jpg")

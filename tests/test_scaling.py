@@ -64,6 +64,7 @@ def test_tables_from_a_record(page):
     assert "CUB-200" not in page.projection(rows)
 
 
+@pytest.mark.slow
 def test_the_record_is_saved_after_every_case(tmp_path):
     out = tmp_path / "record.json"
     options = ["--gpu", "--device", "cpu", "--data", "ImageNet-1k", "--backbones", "small_cnn", "no_such_backbone"]
