@@ -131,7 +131,7 @@ class Cell:
 
     @classmethod
     def of(cls, cov: Tensor, sparsity: float) -> "Cell":
-        exact = graphical_lasso(cov, sparsity, tol=1e-10).precision.numpy()
+        exact = graphical_lasso(cov, sparsity, scale="raw", tol=1e-10).precision.numpy()
         return cls(cov, sparsity, [objective(s, sparsity, theta) for s, theta in zip(cov.numpy(), exact, strict=True)])
 
     def error(self, answers: Iterable[Any]) -> float:
@@ -149,7 +149,7 @@ class Cell:
 
     def ours(self, tol: float) -> tuple[float, GraphicalLassoResult]:
         """Return milliseconds per matrix and the result of the solver for the whole batch."""
-        ms, result = timed(lambda: graphical_lasso(self.cov, self.sparsity, tol=tol))
+        ms, result = timed(lambda: graphical_lasso(self.cov, self.sparsity, scale="raw", tol=tol))
         if isinstance(result, Exception):
             raise result
         return ms / len(self.cov), result
@@ -263,17 +263,18 @@ def gpu_cell(cov: Tensor, sparsity: float, rounds: int) -> dict[str, Any]:
     """Measure one batch: medians of CUDA events, and peak memory in floats per entry of ``cov``."""
     leaf = cov.clone().requires_grad_()
     weights = torch.randn(cov.shape[-2:], device="cuda")
+    solve = functools.partial(graphical_lasso, sparsity=sparsity, scale="raw", tol=1e-4, polish=False)
 
     def backward() -> None:
         leaf.grad = None
-        (graphical_lasso(leaf, sparsity).precision * weights).sum().backward()
+        (solve(leaf).precision * weights).sum().backward()
 
-    result = graphical_lasso(cov, sparsity)
+    result = solve(cov)
     row: dict[str, Any] = {"n_iter": int(result.n_iter.max()), "gap": float(result.gap.max()) / cov.shape[-1]}
     product = torch.bmm(result.precision.double(), result.covariance.double())
     row["inverse_error"] = float((product - torch.eye(cov.shape[-1], device="cuda")).abs().max())
     del result, product
-    for name, run in (("forward", lambda: graphical_lasso(cov, sparsity)), ("forward_backward", backward)):
+    for name, run in (("forward", lambda: solve(cov)), ("forward_backward", backward)):
         row[f"{name}_ms"] = median_cuda_ms(run, rounds)
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
@@ -320,7 +321,7 @@ def layer_rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def our_layer(sparsity: float) -> Callable[[Tensor], Tensor]:
     """Return the solver at the accuracy that exact gradients need."""
-    return lambda cov: graphical_lasso(cov, sparsity, tol=1e-10).precision
+    return lambda cov: graphical_lasso(cov, sparsity, scale="raw", tol=1e-10).precision
 
 
 def cvxpy_layer(size: int, sparsity: float) -> Callable[[Tensor], Tensor]:

@@ -1,5 +1,7 @@
 """The estimators: scikit-learn's own checks, agreement with its graphical lasso, and the choice of λ."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from isice.estimator import SparsePrecision, SparsePrecisionCV
+import isice.functional as F
+from isice.estimator import JointSparsePrecision, LatentSparsePrecision, SparsePrecision, SparsePrecisionCV
 from isice.functional import graphical_lasso
 
 from .chain import chain_edges, chain_samples
@@ -45,6 +48,39 @@ def test_a_gap_leaves_few_edges_in_doubt(load):
     assert 17 <= int(edges[0].sum((1, 2)).min()) <= int(edges[0].sum((1, 2)).max()) <= 215
     assert int((edges[1] != edges[0]).sum((1, 2)).max()) <= 2
     assert int((edges[2] != edges[0]).sum((1, 2)).max()) <= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_function_and_estimator_have_one_default_scale_and_tolerance(dtype):
+    """Variables in different units, where the scale decides the graph."""
+    x = chain_samples(60, size=5) * np.array([0.3, 1.0, 4.0, 0.5, 2.0])
+    model = SparsePrecision(0.1).fit(x)
+    with pytest.warns(FutureWarning, match=r"scale='raw' for the former"):
+        result = graphical_lasso(torch.as_tensor(model.sample_covariance_, dtype=dtype), 0.1)
+    np.testing.assert_array_equal(result.precision.numpy() != 0, model.precision_ != 0)
+    np.testing.assert_allclose(result.precision.numpy(), model.precision_, rtol=1e-2, atol=1e-3)
+
+
+def test_options_shared_by_functions_and_estimators_have_equal_defaults():
+    pairs = [
+        (F.graphical_lasso, SparsePrecision),
+        (F.graphical_lasso, SparsePrecisionCV),
+        (F.joint_graphical_lasso, JointSparsePrecision),
+        (F.latent_graphical_lasso, LatentSparsePrecision),
+    ]
+    for function, estimator in pairs:
+        mine, theirs = (inspect.signature(f).parameters for f in (function, estimator))
+        shared = (mine.keys() & theirs.keys()) - {"sparsity", "similarity", "trace_penalty"}
+        defaults = {name: mine[name].default for name in shared} | {"scale": "correlation"}
+        assert defaults == {name: theirs[name].default for name in shared}
+
+
+def test_unit_variances_and_a_given_scale_need_no_warning(recwarn):
+    cov = torch.tensor([[1.0, 0.3], [0.3, 1.0]])
+    F.graphical_lasso(cov, 0.1)
+    F.graphical_lasso(4 * cov, 0.1, scale="raw")
+    F.graphical_lasso(4 * cov, 0.1, check_input=False)
+    assert not recwarn.list
 
 
 def test_learned_values_belong_together():

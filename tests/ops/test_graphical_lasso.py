@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -25,6 +26,11 @@ from isice.ops.graphical_lasso.start import cold_start
 from isice.ops.graphical_lasso.theta_step import _root_polynomials, half_theta_by_eigh, half_theta_by_newton_schulz
 
 from .correlations import KINDS
+
+# The covariance's own unit, and the tolerance of a layer.
+graphical_lasso = partial(graphical_lasso, scale="raw", tol=1e-4)
+graphical_lasso_path = partial(graphical_lasso_path, scale="raw")
+sparsity_max = partial(sparsity_max, scale="raw")
 
 
 def sample_cov(size, samples, *, batch=(), seed=0, relu=False, dtype=torch.float64):

@@ -1,5 +1,7 @@
 """A step of the graphical lasso's ADMM from the step before: accuracy, refusal, and what float32 can do with it."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -27,6 +29,9 @@ from isice.ops.graphical_lasso.theta_step import (
 )
 
 from .correlations import KINDS
+
+# The covariance's own unit, and the tolerance of a layer.
+graphical_lasso = partial(graphical_lasso, scale="raw", tol=1e-4)
 
 
 def root_and_neighbour(size=40, change=1e-3):

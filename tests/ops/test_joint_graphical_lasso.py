@@ -11,6 +11,8 @@ import isice.functional as F
 from isice.ops.graphical_lasso import NotConvergedWarning
 from isice.ops.graphical_lasso.fused import fuse_neighbours, fuse_pairs
 
+joint_graphical_lasso = partial(F.joint_graphical_lasso, scale="raw")
+
 
 def class_covariances(classes=3, size=8, samples=40, seed=0, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
@@ -71,7 +73,7 @@ def violation_fused(subgradient, entries, sparsity, similarity, reach=3):
 @pytest.mark.parametrize("samples", [40, 5])
 def test_optimality_conditions_hold(penalty, samples):
     cov, n = class_covariances(samples=samples), torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
-    precision = F.joint_graphical_lasso(cov, 0.08, 0.05, penalty=penalty, class_weights=n, tol=1e-15).precision
+    precision = joint_graphical_lasso(cov, 0.08, 0.05, penalty=penalty, class_weights=n, tol=1e-15).precision
     subgradient = (n[:, None, None] * (torch.linalg.inv(precision) - cov)).numpy()
     theta = precision.numpy()
     check = violation_group if penalty == "group" else partial(violation_fused, reach=3 if penalty == "fused" else 1)
@@ -86,8 +88,8 @@ def test_optimality_conditions_hold(penalty, samples):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_gap_follows_from_the_matrices_returned_and_bounds_the_error(penalty, dtype):
     cov = class_covariances(dtype=dtype)
-    rough = F.joint_graphical_lasso(cov, 0.1, 0.05, penalty=penalty, tol=1e-3)
-    exact = F.joint_graphical_lasso(cov.double(), 0.1, 0.05, penalty=penalty, tol=1e-13)
+    rough = joint_graphical_lasso(cov, 0.1, 0.05, penalty=penalty, tol=1e-3)
+    exact = joint_graphical_lasso(cov.double(), 0.1, 0.05, penalty=penalty, tol=1e-13)
 
     def objective(precision):
         precision = precision.double()
@@ -103,9 +105,9 @@ def test_the_gap_follows_from_the_matrices_returned_and_bounds_the_error(penalty
 
 def test_without_similarity_the_classes_are_separate_graphical_lassos():
     cov = class_covariances()
-    expected = F.graphical_lasso(cov, 0.1, tol=1e-12).precision
+    expected = F.graphical_lasso(cov, 0.1, scale="raw", tol=1e-12).precision
     for penalty in ("group", "fused", "time_varying"):
-        result = F.joint_graphical_lasso(cov, 0.1, 0.0, penalty=penalty, tol=1e-13)
+        result = joint_graphical_lasso(cov, 0.1, 0.0, penalty=penalty, tol=1e-13)
         torch.testing.assert_close(result.precision, expected, rtol=1e-5, atol=1e-6)
         assert torch.equal(result.precision != 0, expected != 0)
 
@@ -115,13 +117,13 @@ def test_a_large_fused_penalty_pools_the_off_diagonals_of_equal_diagonals():
     deviation = cov.diagonal(dim1=-2, dim2=-1).sqrt()
     cov = cov / deviation.unsqueeze(-1) / deviation.unsqueeze(-2)
     cov[1] = cov[0] + 0.02 * torch.eye(8).roll(1, 0).add(torch.eye(8).roll(1, 1)).double()
-    result = F.joint_graphical_lasso(cov, 0.1, 5.0, penalty="fused", tol=1e-13).precision
+    result = joint_graphical_lasso(cov, 0.1, 5.0, penalty="fused", tol=1e-13).precision
     off = ~torch.eye(8, dtype=torch.bool)
     assert torch.equal(result[0][off], result[1][off])
 
 
 def test_the_group_penalty_shares_the_support():
-    precision = F.joint_graphical_lasso(class_covariances(), 0.0, 0.2, tol=1e-10).precision
+    precision = joint_graphical_lasso(class_covariances(), 0.0, 0.2, tol=1e-10).precision
     assert torch.equal((precision != 0).any(0), (precision != 0).all(0))
     assert bool((precision == 0).any())
 
@@ -146,21 +148,21 @@ def test_batch_on_the_correlation_scale_equals_single_problems():
     sparsity = torch.tensor([0.3, 0.02], dtype=torch.float64)
     units = torch.logspace(-2, 2, 8, dtype=torch.float64)
     scaled = cov * torch.outer(units, units)
-    batch = F.joint_graphical_lasso(scaled, sparsity, 0.05, scale="correlation", tol=1e-10)
+    batch = joint_graphical_lasso(scaled, sparsity, 0.05, scale="correlation", tol=1e-10)
     deviation = cov.diagonal(dim1=-2, dim2=-1).sqrt()
     unit = deviation.unsqueeze(-1) * deviation.unsqueeze(-2)
     assert batch.gap.shape == batch.n_iter.shape == (2,)
     for index in range(2):
-        alone = F.joint_graphical_lasso(cov[index] / unit[index], sparsity[index], 0.05, tol=1e-10)
+        alone = joint_graphical_lasso(cov[index] / unit[index], sparsity[index], 0.05, tol=1e-10)
         expected = alone.precision / unit[index] / torch.outer(units, units)
         torch.testing.assert_close(batch.precision[index], expected, rtol=1e-6, atol=0)
 
 
 def test_a_warm_start_needs_fewer_iterations():
     cov = class_covariances(size=20, samples=15)
-    near = F.joint_graphical_lasso(cov, 0.052, 0.05, tol=1e-8)
-    cold = F.joint_graphical_lasso(cov, 0.05, 0.05, tol=1e-8)
-    warm = F.joint_graphical_lasso(cov, 0.05, 0.05, tol=1e-8, init=near)
+    near = joint_graphical_lasso(cov, 0.052, 0.05, tol=1e-8)
+    cold = joint_graphical_lasso(cov, 0.05, 0.05, tol=1e-8)
+    warm = joint_graphical_lasso(cov, 0.05, 0.05, tol=1e-8, init=near)
     assert int(warm.n_iter) < int(cold.n_iter)
     torch.testing.assert_close(warm.precision, cold.precision, rtol=1e-2, atol=1e-3)
 
@@ -173,15 +175,15 @@ def test_agrees_with_gglasso(penalty, name, classes):
     cov = class_covariances(classes, size=50, samples=120)
     start = np.stack([np.eye(50)] * classes)
     expected, _ = solver.ADMM_MGL(cov.numpy(), 0.1, 0.05, name, start, tol=1e-10, rtol=1e-10, max_iter=5000)
-    result = F.joint_graphical_lasso(cov, 0.1, 0.05, penalty=penalty, tol=1e-14)
+    result = joint_graphical_lasso(cov, 0.1, 0.05, penalty=penalty, tol=1e-14)
     np.testing.assert_allclose(result.precision.numpy(), expected["Theta"], atol=1e-5)
 
 
 def test_running_short_warns_with_the_gap():
     with pytest.warns(NotConvergedWarning, match=r"joint_graphical_lasso: 1 of 1 problems .* largest duality gap"):
-        F.joint_graphical_lasso(class_covariances(samples=4), 0.001, 0.001, max_iter=2)
+        joint_graphical_lasso(class_covariances(samples=4), 0.001, 0.001, max_iter=2)
     with pytest.warns(NotConvergedWarning, match="raise the penalties if cov is singular"):
-        F.joint_graphical_lasso(torch.ones(2, 3, 3), 0.0, 0.0, max_iter=20)
+        joint_graphical_lasso(torch.ones(2, 3, 3), 0.0, 0.0, max_iter=20)
 
 
 @pytest.mark.parametrize(
@@ -201,4 +203,4 @@ def test_running_short_warns_with_the_gap():
 def test_input_that_cannot_be_solved_is_refused(cov, options, message):
     arguments = {"sparsity": 0.1, "similarity": 0.1, **options}
     with pytest.raises(ValueError, match=message):
-        F.joint_graphical_lasso(cov, **arguments)
+        joint_graphical_lasso(cov, **arguments)

@@ -22,7 +22,7 @@ def factor_covariance(size=10, samples=60, factors=2, seed=0, dtype=torch.float6
 @pytest.mark.parametrize(("samples", "sparsity", "mu"), [(60, 0.2, 0.8), (60, 0.05, 0.12), (6, 0.2, 0.5)])
 def test_optimality_conditions_hold(samples, sparsity, mu):
     cov = factor_covariance(samples=samples)
-    result = F.latent_graphical_lasso(cov, sparsity, mu, tol=1e-14, max_iter=20000)
+    result = F.latent_graphical_lasso(cov, sparsity, mu, scale="raw", tol=1e-14, max_iter=20000)
     slack = torch.linalg.inv(result.precision) - cov
     off = ~torch.eye(10, dtype=torch.bool)
     on = (slack - sparsity * result.sparse.sign()).abs()
@@ -41,8 +41,8 @@ def test_optimality_conditions_hold(samples, sparsity, mu):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_gap_follows_from_the_matrices_returned_and_bounds_the_error(dtype):
     cov = factor_covariance(dtype=dtype)
-    rough = F.latent_graphical_lasso(cov, 0.2, 0.8, tol=1e-3)
-    exact = F.latent_graphical_lasso(cov.double(), 0.2, 0.8, tol=1e-12)
+    rough = F.latent_graphical_lasso(cov, 0.2, 0.8, scale="raw", tol=1e-3)
+    exact = F.latent_graphical_lasso(cov.double(), 0.2, 0.8, scale="raw", tol=1e-12)
 
     def objective(result):
         sparse, low_rank = result.sparse.double(), result.low_rank.double()
@@ -62,8 +62,8 @@ def test_the_gap_follows_from_the_matrices_returned_and_bounds_the_error(dtype):
 
 def test_a_large_trace_penalty_gives_the_graphical_lasso():
     cov = factor_covariance()
-    result = F.latent_graphical_lasso(cov, 0.2, 100.0, tol=1e-12)
-    expected = F.graphical_lasso(cov, 0.2, tol=1e-12).precision
+    result = F.latent_graphical_lasso(cov, 0.2, 100.0, scale="raw", tol=1e-12)
+    expected = F.graphical_lasso(cov, 0.2, scale="raw", tol=1e-12).precision
     assert not bool(result.low_rank.any())
     torch.testing.assert_close(result.sparse, expected, rtol=1e-4, atol=1e-5)
 
@@ -97,9 +97,9 @@ def test_batch_on_the_correlation_scale_equals_single_problems():
 
 def test_a_warm_start_needs_fewer_iterations():
     cov = factor_covariance(size=20, samples=40)
-    near = F.latent_graphical_lasso(cov, 0.102, 0.5, tol=1e-6)
-    cold = F.latent_graphical_lasso(cov, 0.1, 0.5, tol=1e-6)
-    warm = F.latent_graphical_lasso(cov, 0.1, 0.5, tol=1e-6, init=near)
+    near = F.latent_graphical_lasso(cov, 0.102, 0.5, scale="raw", tol=1e-6)
+    cold = F.latent_graphical_lasso(cov, 0.1, 0.5, scale="raw", tol=1e-6)
+    warm = F.latent_graphical_lasso(cov, 0.1, 0.5, scale="raw", tol=1e-6, init=near)
     assert int(warm.n_iter) < int(cold.n_iter)
 
 
@@ -109,14 +109,14 @@ def test_agrees_with_gglasso():
     expected, _ = solver.ADMM_SGL(
         cov.numpy(), 0.2, np.eye(50), tol=1e-10, rtol=1e-10, max_iter=5000, latent=True, mu1=1.0
     )
-    result = F.latent_graphical_lasso(cov, 0.2, 1.0, tol=1e-13)
+    result = F.latent_graphical_lasso(cov, 0.2, 1.0, scale="raw", tol=1e-13)
     np.testing.assert_allclose(result.sparse.numpy(), expected["Theta"], atol=1e-5)
     np.testing.assert_allclose(result.low_rank.numpy(), expected["L"], atol=1e-5)
 
 
 def test_warns_if_not_converged():
     with pytest.warns(NotConvergedWarning, match=r"latent_graphical_lasso: 1 of 1 problems"):
-        F.latent_graphical_lasso(factor_covariance(samples=5), 0.001, 0.1, max_iter=2)
+        F.latent_graphical_lasso(factor_covariance(samples=5), 0.001, 0.1, scale="raw", max_iter=2)
 
 
 def test_rejects_invalid_penalties_and_gradients():

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from .._checks import check_choice, check_int, check_number
 from ..ops.correlation import partial_correlation
-from ..ops.graphical_lasso import SCALES, GraphicalLassoResult, graphical_lasso
+from ..ops.graphical_lasso import GraphicalLassoResult, graphical_lasso
+from ..ops.graphical_lasso.problem import SCALES
 from .covariances import Array, check_covariance_estimator, constant_variables, covariance, effective_samples, location
 from .graph import GraphMixin
 from .inference import InferenceMixin

@@ -16,6 +16,7 @@ from .graphical_lasso.certified_admm import (
     refuse_gradients,
 )
 from .graphical_lasso.fused import fuse_neighbours, fuse_pairs
+from .graphical_lasso.problem import DEFAULT_TOL, checked_scale
 
 __all__ = ["JointGraphicalLassoResult", "joint_graphical_lasso"]
 
@@ -60,8 +61,8 @@ def joint_graphical_lasso(
     penalty: str = "group",
     class_weights: Tensor | None = None,
     weights: Tensor | None = None,
-    scale: str = "raw",
-    tol: float = 1e-4,
+    scale: str | None = None,
+    tol: float = DEFAULT_TOL,
     max_iter: int = 5000,
     init: JointGraphicalLassoResult | None = None,
 ) -> JointGraphicalLassoResult:
@@ -81,8 +82,8 @@ def joint_graphical_lasso(
         penalty: ``"group"``, ``"fused"`` or ``"time_varying"``.
         class_weights: n_k > 0, shape (K,), such as numbers of samples divided by their mean; 1 by default.
         weights: Non-negative, symmetric factors of both penalties per entry, (..., D, D).
-        scale: Unit of the penalties: ``"raw"`` is that of ``cov``; ``"correlation"`` solves the problem of the
-            correlation matrices and returns to the units of ``cov``.
+        scale: Unit of the penalties: ``"correlation"``, the default, solves the problem of the correlation
+            matrices and returns to the units of ``cov``; ``"raw"`` is the unit of ``cov``.
         tol: A problem is finished when its gap is at most ``tol``·K·D.
         max_iter: Iterations after which a :class:`NotConvergedWarning` reports the gap reached.
         init: Result of a similar problem to start from, for example of the next larger λ₁.
@@ -101,7 +102,7 @@ def joint_graphical_lasso(
     if cov.ndim < 3:
         raise ValueError(f"{who}: expected one matrix per class (..., K, D, D), got {tuple(cov.shape)}; stack them.")
     check_choice(who, "penalty", penalty, PENALTIES)
-    check_choice(who, "scale", scale, ("raw", "correlation"))
+    scale = checked_scale(who, scale, cov, scales=("raw", "correlation"))
     check_number(who, "tol", tol, strict=True)
     check_int(who, "max_iter", max_iter, minimum=1)
     refuse_gradients(who, cov, sparsity, similarity, weights, class_weights)

@@ -5,7 +5,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from .._checks import check_choice, check_int, check_number, check_square
+from .._checks import check_int, check_number, check_square
 from .graphical_lasso.certified_admm import (
     RELAXATION,
     balance,
@@ -15,6 +15,7 @@ from .graphical_lasso.certified_admm import (
     proximal_log_det,
     refuse_gradients,
 )
+from .graphical_lasso.problem import DEFAULT_TOL, checked_scale
 
 __all__ = ["LatentGraphicalLassoResult", "latent_graphical_lasso"]
 
@@ -63,8 +64,8 @@ def latent_graphical_lasso(
     trace_penalty: float | Tensor,
     *,
     weights: Tensor | None = None,
-    scale: str = "raw",
-    tol: float = 1e-4,
+    scale: str | None = None,
+    tol: float = DEFAULT_TOL,
     max_iter: int = 5000,
     init: LatentGraphicalLassoResult | None = None,
 ) -> LatentGraphicalLassoResult:
@@ -81,8 +82,8 @@ def latent_graphical_lasso(
         sparsity: λ ≥ 0, one number or one per matrix, shape (...).
         trace_penalty: μ > 0, of the same shapes. A large μ gives L = 0, the graphical lasso.
         weights: Non-negative, symmetric factors of λ per entry, (..., D, D).
-        scale: Unit of λ and μ: ``"raw"`` is that of ``cov``; ``"correlation"`` solves the problem of the correlation
-            matrix and returns to the units of ``cov``.
+        scale: Unit of λ and μ: ``"correlation"``, the default, solves the problem of the correlation matrix and
+            returns to the units of ``cov``; ``"raw"`` is the unit of ``cov``.
         tol: A matrix is finished when its gap is at most ``tol``·D.
         max_iter: Iterations after which a :class:`NotConvergedWarning` reports the gap reached.
         init: Result of a similar problem to start from.
@@ -92,13 +93,13 @@ def latent_graphical_lasso(
 
     Example:
         >>> cov = torch.eye(4) + 0.8 * torch.ones(4, 4)  # one common factor, no edges
-        >>> result = latent_graphical_lasso(cov, 0.2, 0.2, tol=1e-8)
+        >>> result = latent_graphical_lasso(cov, 0.2, 0.2, scale="raw", tol=1e-8)
         >>> int(torch.linalg.matrix_rank(result.low_rank, tol=1e-6)), int(torch.count_nonzero(result.sparse))
         (1, 4)
     """
     who = "latent_graphical_lasso"
     check_square(who, cov)
-    check_choice(who, "scale", scale, ("raw", "correlation"))
+    scale = checked_scale(who, scale, cov, scales=("raw", "correlation"))
     check_number(who, "tol", tol, strict=True)
     check_int(who, "max_iter", max_iter, minimum=1)
     refuse_gradients(who, cov, sparsity, trace_penalty, weights)

@@ -80,7 +80,13 @@ class SICE(SPDPooling):
     def transform(self, cov: Tensor) -> Tensor:
         sparsity = self.sparsity if self.log_sparsity is None else self.log_sparsity.to(cov.dtype).exp()
         precision = graphical_lasso(
-            self._matrix(cov), sparsity, tol=self.tol, max_iter=self.max_iter, polish=False, check_input=False
+            self._matrix(cov),
+            sparsity,
+            scale="raw",
+            tol=self.tol,
+            max_iter=self.max_iter,
+            polish=False,
+            check_input=False,
         ).precision
         return partial_correlation(precision) if self.output == "partial_correlation" else precision
 

@@ -1,13 +1,20 @@
 """The graphical lasso in the units of its input: standardization, and the certificate of a result."""
 
 import math
+import warnings
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..._checks import check_choice
 from .certificate import chunks, duality_gap
 from .solver import SATURATE, Outputs, solve
+
+SCALES = ("raw", "correlation", "trace")
+DEFAULT_SCALE = "correlation"
+DEFAULT_TOL = 1e-6
 
 
 class Problem(NamedTuple):
@@ -108,3 +115,21 @@ def _finite_start(init: Tensor, solvable: Tensor) -> Tensor:
     identity = torch.eye(init.shape[-1], dtype=init.dtype, device=init.device)
     usable = solvable & _is_finite(init)
     return torch.where(usable[:, None, None], _symmetric(init), identity)
+
+
+def checked_scale(
+    who: str, scale: str | None, cov: Tensor, *, scales: Sequence[str] = SCALES, warn: bool = True
+) -> str:
+    """Return the unit of λ, with a warning where its default, once ``"raw"``, changes the result."""
+    if scale is not None:
+        check_choice(who, "scale", scale, scales)
+        return scale
+    variance = cov.detach().diagonal(dim1=-2, dim2=-1)
+    if warn and not torch.compiler.is_compiling() and bool(((variance - 1).abs() > 1e-3).any()):
+        warnings.warn(
+            f"{who}: sparsity is on the scale of correlations unless scale is given; it was that of cov. Pass "
+            f"scale={DEFAULT_SCALE!r} to accept the new default, or scale='raw' for the former results.",
+            FutureWarning,
+            stacklevel=3,
+        )
+    return DEFAULT_SCALE
