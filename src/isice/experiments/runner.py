@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,10 +46,8 @@ def run_experiment(
         compute: Computes a config into a folder under a label, and writes its record, also if it
             fails.
         cells: The cells to run; all of the experiment by default.
-        pool: Folder in which finished runs are searched; ``out`` by default. A common pool shares
-            runs.
-        devices: Devices ("cuda:0", "cpu") with one process each; by default, this process runs all
-            cells.
+        pool: Folder in which finished runs are searched, to share them; ``out`` by default.
+        devices: Devices ("cuda:0", "cpu") with one process each; by default, this process runs all.
         force: Run finished cells again.
         share: Let other processes run cells of the same folder: a cell that one of them works on is
             left to it, and taken over if that process ends without finishing it. False raises
@@ -72,7 +70,7 @@ def run_experiment(
         computed = (
             run_on_devices(waiting, out, compute, devices, tell, force=force)
             if devices
-            else _run_in_process(waiting, out, compute, force)
+            else ((cell, _run_in_process(cell, out, compute, force)) for cell in waiting)
         )
         in_use = []
         for cell, error in computed:
@@ -106,19 +104,15 @@ def _wait(cells: list[Cell], out: Path, outcome: Outcome, tell: Callable[[str], 
     return cells
 
 
-def _run_in_process(
-    cells: Sequence[Cell], out: Path, compute: Compute, force: bool
-) -> Iterator[tuple[Cell, str | None]]:
-    for cell in cells:
-        if not force and is_finished(cell, out):
-            yield cell, FINISHED
-            continue
-        try:
-            with run_lock(out / cell.name):
-                compute(cell.config, out / cell.name, cell.label)
-        except RunInUse:
-            yield cell, IN_USE
-        except Exception as error:
-            yield cell, f"{type(error).__name__}: {error}"
-        else:
-            yield cell, None
+def _run_in_process(cell: Cell, out: Path, compute: Compute, force: bool) -> str | None:
+    try:
+        with run_lock(out / cell.name):
+            # Read under the lock: another process may have finished the cell while this one waited.
+            if not force and is_finished(cell, out):
+                return FINISHED
+            compute(cell.config, out / cell.name, cell.label)
+    except RunInUse:
+        return IN_USE
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
