@@ -15,7 +15,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 # What each part may import from the package, in addition to itself and FOUNDATION. A part is a folder or file of
 # src/isice; experiments/jobs is separate, because it computes what experiments only describes.
-FOUNDATION = {"_atomic", "_checks", "_markup", "_parent", "_specs"}
+FOUNDATION = {"_atomic", "_checks", "_markup", "_parent", "_specs", "_tables"}
 CORE = {
     **{name: set() for name in FOUNDATION},
     "kernels": set(),

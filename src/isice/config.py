@@ -19,6 +19,7 @@ from typing import Any
 
 from ._augment_config import AugmentConfig as AugmentConfig
 from ._checks import check_choice, check_int, check_number, suggestion
+from ._tables import nest
 
 # Execution settings, excluded from the hash.
 _EXECUTION = {"hashed": False}
@@ -85,12 +86,11 @@ class DataConfig:
     cache: str = "none"
 
     def __post_init__(self) -> None:
-        check_int("config", "data.batch_size", self.batch_size, minimum=1)
-        check_int("config", "data.workers", self.workers, minimum=0)
-        check_int("config", "data.partition", self.partition, minimum=1)
-        check_int("config", "data.split_seed", self.split_seed, minimum=0)
-        if self.image_size is not None:
-            check_int("config", "data.image_size", self.image_size, minimum=1)
+        for name in ("batch_size", "partition", "image_size"):
+            if getattr(self, name) is not None:
+                check_int("config", f"data.{name}", getattr(self, name), minimum=1)
+        for name in ("workers", "split_seed"):
+            check_int("config", f"data.{name}", getattr(self, name), minimum=0)
         if not 0.0 <= self.val_fraction < 1.0:
             raise ValueError(f"config: expected 0 ≤ data.val_fraction < 1, got {self.val_fraction}.")
         check_choice(
@@ -150,14 +150,10 @@ class OptimConfig:
         for name in ("weight_decay", "classifier_weight_decay", "gamma", "classifier_lr_factor", "pooling_lr_factor"):
             if getattr(self, name) is not None:
                 check_number("config", f"optim.{name}", getattr(self, name))
-        for name, minimum in (
-            ("epochs", 1),
-            ("accumulate", 1),
-            ("warmup_epochs", 0),
-            ("head_epochs", 0),
-            ("swa_epochs", 0),
-        ):
-            check_int("config", f"optim.{name}", getattr(self, name), minimum=minimum)
+        for name in ("epochs", "accumulate"):
+            check_int("config", f"optim.{name}", getattr(self, name), minimum=1)
+        for name in ("warmup_epochs", "head_epochs", "swa_epochs"):
+            check_int("config", f"optim.{name}", getattr(self, name), minimum=0)
         for name in ("momentum", "label_smoothing", "ema_decay"):
             value = getattr(self, name)
             if value is not None and not 0.0 <= value < 1.0:
@@ -279,10 +275,7 @@ def split_assignment(assignment: str) -> tuple[str, str]:
 
 def set_value(config: RunConfig, key: str, value: Any) -> RunConfig:
     """Return the config with ``key`` (``"optim.lr"``) set; text is parsed by the field's type."""
-    nested: Any = value
-    for part in reversed(key.split(".")):
-        nested = {part: nested}
-    changed: RunConfig = _merge(config, nested, "", from_text=isinstance(value, str))
+    changed: RunConfig = _merge(config, nest({key: value}), "", from_text=isinstance(value, str))
     return changed
 
 
@@ -296,18 +289,15 @@ def config_hash(config: RunConfig) -> str:
 
 
 def _hashed(config: Any) -> dict[str, Any]:
-    kept = [f for f in dataclasses.fields(config) if f.metadata.get("hashed", True) and not _is_unset(config, f)]
-    values = {f.metadata.get("hashed_as", f.name): getattr(config, f.name) for f in kept}
+    default, values = type(config)(), {}
+    for field_ in dataclasses.fields(config):
+        value, how = getattr(config, field_.name), field_.metadata
+        is_unset = how.get("hashed_if_set", False) and value == getattr(default, field_.name)
+        if how.get("hashed", True) and not is_unset:
+            values[how.get("hashed_as", field_.name)] = value
     if isinstance(config, ModelConfig) and config.weights is not None:
         values["checkpoint_path"] = None
     return {name: _hashed(v) if dataclasses.is_dataclass(v) else v for name, v in values.items()}
-
-
-def _is_unset(config: Any, added: "dataclasses.Field[Any]") -> bool:
-    """Whether a field is not hashed because it has its default."""
-    return bool(added.metadata.get("hashed_if_set")) and getattr(config, added.name) == getattr(
-        type(config)(), added.name
-    )
 
 
 def _current_key(key: str) -> str:

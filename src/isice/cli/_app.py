@@ -43,6 +43,14 @@ Which = Annotated[
 
 Device = Annotated[str, typer.Option("--device", help="Device: auto, cpu, cuda:0 …")]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Images per batch.")]
+WeightsRoot = Annotated[
+    Path | None,
+    typer.Option(
+        "--weights-root",
+        envvar="ISICE_WEIGHTS",
+        help="Folder with one weight file per backbone, such as vgg16.safetensors.",
+    ),
+]
 
 
 def deprecated(old: str, new: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from ._app import Settings, app, console, table, tell
+from ._app import Settings, WeightsRoot, app, console, table, tell
 from ._show import RUNS, Limit, draw_heat_maps, show_report
 
 if TYPE_CHECKING:
@@ -30,14 +30,7 @@ def run(
         Path | None,
         typer.Option("--data-root", envvar="ISICE_DATA", help="Folder with one sub-folder per dataset."),
     ] = None,
-    weights_root: Annotated[
-        Path | None,
-        typer.Option(
-            "--weights-root",
-            envvar="ISICE_WEIGHTS",
-            help="Folder with one weight file per backbone, such as vgg16.safetensors.",
-        ),
-    ] = None,
+    weights_root: WeightsRoot = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Train also the runs for which the table prints no number.")
     ] = False,

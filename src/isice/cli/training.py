@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ._app import Settings, app, tell
+from ._app import Settings, WeightsRoot, app, tell
 from ._show import is_unseen_run, show_report
 
 if TYPE_CHECKING:
@@ -36,14 +36,7 @@ def train(
             show_default=False,
         ),
     ] = None,
-    weights_root: Annotated[
-        Path | None,
-        typer.Option(
-            "--weights-root",
-            envvar="ISICE_WEIGHTS",
-            help="Folder with one weight file per backbone, such as vgg16.safetensors.",
-        ),
-    ] = None,
+    weights_root: WeightsRoot = None,
     force: Annotated[
         bool, typer.Option("--force", help="Resume although the data changed since the last checkpoint.")
     ] = False,

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._checks import suggestion
+from .._tables import flatten
 
 
 @dataclass(frozen=True)
@@ -93,36 +94,6 @@ def _read_value(name: str, content: dict[str, Any]) -> Value:
     # In other tables "pooling" is a field of the config.
     pooling = content.pop("pooling") if isinstance(content.get("pooling"), Mapping) else {}
     return Value(name, label, flatten(content), recipe, flatten_lists(repeat, f"{name}.repeat"), kind, pooling)
-
-
-def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Convert nested tables to dotted keys.
-
-    Example:
-        >>> flatten({"optim": {"lr": 0.1}, "seed": 0})
-        {'optim.lr': 0.1, 'seed': 0}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
-
-
-def nest(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert dotted keys to nested tables, the inverse of :func:`flatten`.
-
-    Example:
-        >>> nest({"optim.lr": 0.1, "optim.epochs": 3})
-        {'optim': {'lr': 0.1, 'epochs': 3}}
-    """
-    nested: dict[str, Any] = {}
-    for key, value in settings.items():
-        *tables, last = key.split(".")
-        at = nested
-        for table in tables:
-            at = at.setdefault(table, {})
-        at[last] = value
-    return nested
 
 
 def flatten_lists(table: Mapping[str, Any], where: str) -> dict[str, tuple[Any, ...]]:

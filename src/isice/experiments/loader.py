@@ -28,8 +28,9 @@ from typing import Any
 
 from .._checks import check_choice, check_int, suggestion
 from .._specs import format_spec, parse_spec
+from .._tables import flatten, nest
 from ..config import RunConfig, config_hash, from_dict, override, read_toml, split_assignment
-from .axes import Axis, Value, flatten, nest, read_axes, without_settings
+from .axes import Axis, Value, read_axes, without_settings
 from .job_configs import find_job, job_kinds
 from .published_numbers import METRIC, Aggregate, Metric, PublishedTable, read_aggregates, read_metrics, read_published
 from .weight_files import find_all, with_weights

@@ -58,24 +58,11 @@ def describe(experiment: Experiment, pool: str = ".") -> Manifest:
         if aggregate.axis in axes:
             axes[aggregate.axis][aggregate.name] = aggregate.label
     axes[METRIC] = {metric.name: metric.label for metric in experiment.metrics}
-    return Manifest(
-        name=experiment.name,
-        title=experiment.title,
-        description=experiment.description,
-        kind=experiment.kind,
-        after=experiment.after,
-        axes=axes,
-        metrics=experiment.metrics,
-        aggregates=experiment.aggregates,
-        printed=experiment.printed,
-        plot=experiment.plot,
-        changed=experiment.changed,
-        pool=pool,
-        cells=tuple(
-            Entry(c.name, c.label, c.hash, family_of_config(c.config), c.at, to_dict(c.config))
-            for c in experiment.cells()
-        ),
+    cells = tuple(
+        Entry(c.name, c.label, c.hash, family_of_config(c.config), c.at, to_dict(c.config)) for c in experiment.cells()
     )
+    own: dict[str, Any] = {"axes": axes, "pool": pool, "cells": cells}
+    return Manifest(**own, **{f.name: getattr(experiment, f.name) for f in fields(Manifest) if f.name not in own})
 
 
 def write_manifest(manifest: Manifest, folder: Path) -> None:

@@ -41,13 +41,8 @@ def run_on_devices(
 ) -> Iterator[tuple[Cell, str | None]]:
     """Run each cell on the next free device; yield it with its error, or None, as soon as it ends.
 
-    Args:
-        cells: The cells to run.
-        out: Folder for the runs.
-        compute: A function that can be pickled; its output goes to ``log.txt`` in the run's folder.
-        devices: Such as ``["cuda:0", "cuda:1"]``.
-        tell: Called with a line of text when a run starts.
-        force: Run cells that another process has finished meanwhile.
+    ``compute`` can be pickled; its output goes to ``log.txt`` in the run's folder. ``force`` runs cells
+    that another process has finished meanwhile.
     """
     waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
     ended: queue.SimpleQueue[tuple[Cell, str | None]] = queue.SimpleQueue()

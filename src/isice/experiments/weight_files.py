@@ -46,12 +46,7 @@ def with_weights(config: RunConfig, files: dict[str, Path | None]) -> RunConfig:
 
 
 def find_all(root: str | Path | None, configs: Iterable[object]) -> dict[str, Path | None]:
-    """Find the files of all pretrained backbones; a missing one is an error that names all missing.
-
-    Args:
-        root: Folder of weights; None for none.
-        configs: Configs of the runs; others than training runs are ignored.
-    """
+    """Find the files of all pretrained backbones; a missing one is an error that names all missing."""
     if root is None:
         return {}
     models = [config.model for config in configs if isinstance(config, RunConfig)]

@@ -68,7 +68,7 @@ class TimmInterface(nn.Module):
         names = [name for name, _ in network.named_parameters()]
         method = getattr(network, "group_matcher", None)
         if method is None:
-            layers = _layers_in_order(names)
+            layers = layer_numbers(names)
         else:
             layers = group_with_matcher(((name, name) for name in names), method(coarse=coarse), reverse=True)
         head = max(layers.values(), default=-1) + 1
@@ -116,8 +116,11 @@ def _per_channel(values: Iterable[float], channels: int) -> tuple[float, ...]:
     return values if len(values) == channels else (sum(values) / len(values),) * channels
 
 
-def _layers_in_order(names: list[str]) -> dict[str, int]:
-    """Assign numbers to the layers in their order; a layer is a name up to its first number, or the module."""
+def layer_numbers(names: list[str]) -> dict[str, int]:
+    """Return the number of the layer of every parameter, in order.
+
+    A layer is a module name up to its first number (``features.28``, ``layer1.0``), or the module.
+    """
     layers: dict[str, str] = {}
     for name in names:
         parts = name.split(".")

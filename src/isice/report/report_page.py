@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from .._atomic import write_atomically
 from .._markup import code_span, escape_markdown
-from ..experiments.axes import flatten
+from .._tables import flatten
 from ..experiments.manifest import Manifest
 from .comparison import Comparison, Limits, compare
 from .explain_page import find_heat_maps

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..experiments.axes import flatten
+from .._tables import flatten
 from ..experiments.job_configs import family_of_record
 from ..experiments.manifest import FILE as EXPERIMENT_FILE
 from ..experiments.manifest import Manifest, read_manifest

@@ -16,8 +16,7 @@ fingerprint of the data, epoch, step, the SHA-256 of the other files and of itse
 holds optimizer, schedule and counters, and is read with ``torch.load(weights_only=True)``.
 
 A thread writes a checkpoint to a temporary folder, syncs it to disk and renames it, while training
-continues. A run killed at any moment
-leaves either the previous checkpoint or the new one.
+continues. A run killed at any moment leaves either the previous checkpoint or the new one.
 """
 
 import hashlib
@@ -80,17 +79,8 @@ def save_checkpoint(
 ) -> Path:
     """Replace ``folder/checkpoints/<which>`` atomically.
 
-    Args:
-        folder: The run folder.
-        which: ``"last"`` or ``"best"``.
-        config: The run.
-        classes: Class names.
-        model: The network whose weights are saved.
-        epoch: Number of completed epochs.
-        step: Optimizer steps completed in the current epoch.
-        state: Training state to resume from: tensors, numbers, strings, lists and dictionaries.
-        data: The fingerprint of the data (:mod:`isice.data.fingerprint`).
-        weights: A copy of the weights to save instead of the present ones of the model.
+    ``state`` is the training state to resume from, ``data`` the fingerprint of the data, and ``weights``
+    a copy to save instead of the present weights of the model.
     """
     check_choice("save_checkpoint", "which", which, WHICH)
     contents = {_WEIGHTS: safetensors.torch.save(plain_weights(model) if weights is None else weights)}
@@ -133,7 +123,9 @@ def read_checkpoint(folder: str | Path, which: str = "last") -> Checkpoint:
     contents = {name: _verified(place / name, digest) for name, digest in meta["files"].items()}
     try:
         weights = safetensors.torch.load(contents[_WEIGHTS])
-        state = _read_state(contents[_STATE]) if _STATE in contents else None
+        state = None
+        if _STATE in contents:
+            state = torch.load(io.BytesIO(contents[_STATE]), map_location="cpu", weights_only=True)
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, KeyError) as error:
         raise ValueError(f"checkpoint: expected plain tensors and numbers in {str(place)!r}: {error}") from None
     return Checkpoint(meta, weights, state)
@@ -202,11 +194,6 @@ def copy_to_cpu(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(copy_to_cpu(item) for item in value)
     return value
-
-
-def _read_state(content: bytes) -> dict[str, Any]:
-    state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    return state
 
 
 def _read_meta(place: Path) -> dict[str, Any]:

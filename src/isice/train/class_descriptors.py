@@ -28,13 +28,8 @@ def class_descriptors(
 ) -> dict[str, np.ndarray]:
     """Compute the mean descriptor of the first ten classes, with one example image of each.
 
-    Args:
-        model: The network; it is set to eval mode.
-        split: The images; the first twenty of each class are used.
-        device: Where to compute.
-        classes: Class names. Classes without images are omitted.
-        mean: Mean per channel that the transform subtracts, to display the examples.
-        std: Standard deviation per channel that it divides by.
+    The model is set to eval mode. The first twenty images of each class are used; ``mean`` and ``std``
+    undo the normalisation of the examples.
 
     Returns:
         ``classes`` (K,), ``examples`` (K, H, W, C) with values in [0, 1] for display, and the

@@ -14,10 +14,6 @@ class AveragedWeights:
         decay: Weight of the average at each update. The first 1/(1 − decay) updates use the
             arithmetic mean instead, so that the initial weights have no influence.
 
-    Attributes:
-        module: The averaged model, in eval mode.
-        updates: Number of updates.
-
     Example:
         >>> model = nn.Linear(1, 1, bias=False)
         >>> average = AveragedWeights(model, decay=0.9)

@@ -1,7 +1,7 @@
 """The paper's SICE baseline: a linear classifier on descriptors of frozen features."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,14 +10,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from ..config import RunConfig
-from ..data.sources import Split
-from ..data.splits import load_splits
 from ..models.network import Network
 from ..pooling import Pooling, create_pooling
-from .launch import resolve_device
-from .loaders import eval_loader
-from .run import build_model
 
 
 class FrozenResult(NamedTuple):
@@ -26,28 +20,6 @@ class FrozenResult(NamedTuple):
     classifier: Pipeline
     train_accuracy: float
     test_accuracy: float
-
-
-def frozen_run(config: RunConfig) -> dict[str, Any]:
-    """Fit and evaluate a linear classifier on frozen features, the job ``kind = "frozen"``.
-
-    The features are those of the network of ``config.model``, without augmentation. The descriptor is
-    ``config.model.pooling``. ``config.optim`` is not used.
-
-    Example:
-        >>> from isice.config import override
-        >>> settings = ["data.name=digits", "model.pooling=sice", "model.reduce=4", "device=cpu"]
-        >>> sorted(frozen_run(override(RunConfig(), settings))["accuracy"])
-        ['test', 'train']
-    """
-    splits, device = load_splits(config.data), resolve_device(config.device)
-    torch.manual_seed(config.seed)
-    network = cast(Network, build_model(config, splits))  # its classifier is not used
-    plain = Split(splits.train.source, splits.test.transform, splits.train.indices.tolist())
-    batches = [eval_loader(config, split, device) for split in (plain, splits.test)]
-    result = frozen_baseline(network, *batches, pooling=config.model.pooling, device=device)
-    accuracy = {"train": result.train_accuracy, "test": result.test_accuracy}
-    return {"accuracy": accuracy, "images": splits.sizes, "skipped_images": list(splits.skipped)}
 
 
 def frozen_baseline(

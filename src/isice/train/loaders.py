@@ -21,13 +21,8 @@ Loader = DataLoader[Any] | GpuBatches
 class EpochBatches(Sampler[list[int]]):
     """Batch sampler that yields the micro-batches of one process; an incomplete last step is dropped.
 
-    Args:
-        images: Number of images.
-        batch_size: Images per optimizer step, over all processes and micro-batches.
-        seed: Determines the order, together with the epoch.
-        accumulate: Micro-batches per step.
-        rank: Rank of this process.
-        world_size: Number of processes.
+    ``batch_size`` images are one optimizer step, over all processes and ``accumulate`` micro-batches.
+    The seed and the epoch determine the order.
     """
 
     def __init__(

@@ -14,12 +14,10 @@ TENSORBOARD_FOLDER = "tensorboard"
 
 
 class MetricsLogger:
-    """Log one row per epoch. A resumed run drops rows that are newer than its checkpoint.
+    """Log one row per epoch.
 
-    Args:
-        folder: The run folder.
-        rows: Metrics of the epochs completed so far; the logs are rewritten from them.
-        tensorboard: Also write TensorBoard logs.
+    The logs are rewritten from ``rows``, the metrics of the epochs completed so far: a resumed run
+    drops rows that are newer than its checkpoint.
     """
 
     def __init__(self, folder: Path, rows: list[dict[str, Any]], *, tensorboard: bool = True) -> None:

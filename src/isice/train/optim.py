@@ -10,6 +10,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from .._checks import suggestion
 from ..config import OptimConfig
+from ..models.timm_interface import layer_numbers
 
 
 def create_optimizer(model: nn.Module, config: OptimConfig) -> Optimizer:
@@ -67,20 +68,12 @@ def _timm_optimizer(config: OptimConfig, groups: list[dict[str, Any]]) -> Optimi
 def layer_depths(names: list[str]) -> dict[str, int]:
     """Return the depth of every backbone parameter: 1 for the last layer of the backbone, 2 below it, …
 
-    A layer is a module name up to its first number (``features.28``, ``layer1.0``), or the module.
-
     Example:
         >>> layer_depths(["backbone.conv1.weight", "backbone.layer1.0.bn1.weight", "classifier.weight"])
         {'backbone.conv1.weight': 2, 'backbone.layer1.0.bn1.weight': 1}
     """
-    layers: dict[str, str] = {}
-    for name in names:
-        if name.startswith("backbone."):
-            parts = name.split(".")
-            numbered = [i for i, part in enumerate(parts) if part.isdigit()]
-            layers[name] = ".".join(parts[: numbered[0] + 1] if numbered else parts[:-1])
-    order = list(dict.fromkeys(layers.values()))
-    return {name: len(order) - order.index(layer) for name, layer in layers.items()}
+    layers = layer_numbers([name for name in names if name.startswith("backbone.")])
+    return {name: max(layers.values()) + 1 - layer for name, layer in layers.items()}
 
 
 def lr_factor(config: OptimConfig, epoch: float) -> float:

@@ -11,14 +11,9 @@ from .._markup import escape_control
 
 
 class TrainingProgress:
-    """Display loss, accuracy, images per second and remaining time.
+    """Display loss, accuracy, images per second and remaining time, by default on standard error.
 
-    Args:
-        label: Name of the run.
-        epochs: Number of epochs.
-        steps: Optimizer steps per epoch.
-        console: Where to write; standard error by default.
-        done: Steps completed by earlier sessions.
+    An epoch has ``steps`` optimizer steps; earlier sessions have completed ``done`` steps of the run.
     """
 
     def __init__(self, label: str, epochs: int, steps: int, console: Console | None = None, *, done: int = 0) -> None:

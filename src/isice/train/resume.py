@@ -2,11 +2,11 @@
 
 import shutil
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .._checks import check_choice
+from .._tables import flatten
 from ..config import RunConfig, config_hash, to_dict
 from ..data.fingerprint import Fingerprint, describe_changes
 from ..records import ARRAYS_FILE, EVALUATION_FILE, RECORD_FILE, read_record
@@ -16,19 +16,8 @@ from .logger import METRICS_FILE, TENSORBOARD_FOLDER
 RESUME = ("auto", "never", "must")
 
 
-@dataclass(frozen=True)
-class Start:
-    """What a run starts from: a finished record (nothing to do), a checkpoint, or neither (a new run)."""
-
-    finished: dict[str, Any] | None = None
-    checkpoint: Checkpoint | None = None
-
-
 def find_finished(folder: Path, config: RunConfig, resume: str) -> dict[str, Any] | None:
-    """Return the record of a run that is finished and need not be trained, or None.
-
-    Arguments as in :func:`find_start`.
-    """
+    """Return the record of a run that is finished and need not be trained, or None."""
     check_choice("train", "resume", resume, RESUME)
     record = None if resume == "never" else read_record(folder)
     if record is None or record["status"] != "finished":
@@ -37,22 +26,17 @@ def find_finished(folder: Path, config: RunConfig, resume: str) -> dict[str, Any
     return record
 
 
-def find_start(folder: Path, config: RunConfig, resume: str) -> Start:
-    """Find what a run folder can be resumed from.
+def find_checkpoint(folder: Path, config: RunConfig, resume: str) -> Checkpoint | None:
+    """Return the checkpoint to resume from, or None for a new run.
 
-    Args:
-        folder: The run folder; it need not exist.
-        config: The requested run.
-        resume: ``"auto"`` resumes if there is a checkpoint, ``"must"`` raises if there is none,
-            ``"never"`` starts a new run.
+    ``resume="auto"`` resumes if there is a checkpoint, ``"must"`` raises if there is none.
     """
-    finished = find_finished(folder, config, resume)
-    if resume == "never" or finished is not None:
-        return Start(finished=finished)
-    if has_checkpoint(folder, "last"):
-        checkpoint = read_checkpoint(folder, "last")
+    if resume == "never":
+        return None
+    if has_checkpoint(folder):
+        checkpoint = read_checkpoint(folder)
         _check_same(checkpoint.meta["hash"], checkpoint.meta["config"], config, folder)
-        return Start(checkpoint=checkpoint)
+        return checkpoint
     if resume == "must":
         raise FileNotFoundError(f"train: expected a run to resume in {str(folder)!r}, got no checkpoint there.")
     metrics = folder / METRICS_FILE
@@ -61,7 +45,7 @@ def find_start(folder: Path, config: RunConfig, resume: str) -> Start:
             f"train: expected the checkpoint of the epochs in {str(metrics)!r}, got none; "
             "restore checkpoints/last, or start a new run (resume='never', --no-resume)."
         )
-    return Start()
+    return None
 
 
 def check_data(checkpoint: Checkpoint, now: Fingerprint, folder: Path, *, force: bool) -> list[str]:
@@ -94,17 +78,10 @@ def clear_run(folder: Path) -> None:
 def _check_same(found_hash: str, found: dict[str, Any], config: RunConfig, folder: Path) -> None:
     if found_hash == config_hash(config):
         return
-    there, here = _flat(found), _flat(to_dict(config))
+    there, here = flatten(found), flatten(to_dict(config))
     keys = [key for key in sorted(there.keys() | here.keys()) if there.get(key) != here.get(key)]
     differences = ", ".join(f"{key} = {there.get(key)!r} instead of {here.get(key)!r}" for key in keys[:4])
     raise ValueError(
         f"train: expected {str(folder)!r} to hold a run of the requested config, got {differences}; "
         "use another folder, or start a new run (resume='never', --no-resume)."
     )
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat

@@ -28,7 +28,7 @@ from .launch import cpu_threads, create_fabric, determinism, is_main_process
 from .logger import MetricsLogger
 from .overview import overview
 from .progress import TrainingProgress
-from .resume import check_data, clear_run, find_finished, find_start
+from .resume import check_data, clear_run, find_checkpoint, find_finished
 from .trainer import Trainer
 
 if TYPE_CHECKING:
@@ -75,34 +75,23 @@ def train_run(
         return finished
     # One process of a run holds the lock, the one that writes.
     with run_lock(folder) if is_main_process() else nullcontext():
-        return _train_locked(config, folder, label, build or build_model, resume, record_refusal, force)
+        finished = find_finished(folder, config, resume)  # by another process, just before the lock was free
+        if finished is not None:
+            return finished
+        checkpoint = find_checkpoint(folder, config, resume)
 
+        def prepare(fabric: "Fabric") -> Trainer:
+            trainer = _create_trainer(config, folder, fabric, build or build_model, checkpoint, force)
+            if resume == "never" and is_main_process():
+                clear_run(folder)  # after validation: invalid input must not remove an earlier run
+            return trainer
 
-def _train_locked(
-    config: RunConfig,
-    folder: Path,
-    label: str | None,
-    build: ModelFactory,
-    resume: str,
-    record_refusal: bool,
-    force: bool,
-) -> dict[str, Any]:
-    start = find_start(folder, config, resume)
-    if start.finished is not None:  # by another process, just before the lock was free
-        return start.finished
-
-    def prepare(fabric: "Fabric") -> Trainer:
-        trainer = _create_trainer(config, folder, fabric, build, start.checkpoint, force)
-        if resume == "never" and is_main_process():
-            clear_run(folder)  # after validation: invalid input must not remove an earlier run
-        return trainer
-
-    try:
-        with cpu_threads(config.threads), determinism(config.deterministic):
-            return _train_and_record(config, folder, label or config.model.pooling, prepare, record_refusal)
-    finally:
-        # Fabric's wrappers form reference cycles: collect them to free memory and loader processes.
-        gc.collect()
+        try:
+            with cpu_threads(config.threads), determinism(config.deterministic):
+                return _train_and_record(config, folder, label or config.model.pooling, prepare, record_refusal)
+        finally:
+            # Fabric's wrappers form reference cycles: collect them to free memory and loader processes.
+            gc.collect()
 
 
 def _train_and_record(
@@ -158,7 +147,11 @@ def _fit(trainer: Trainer, label: str) -> None:
     state, main = trainer.state, trainer.fabric.is_global_zero
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     state.sessions.append({"started": now, "commit": commit(), "epoch": state.done + 1, "step": state.step})
-    logger = _open_folder(trainer.config, trainer.folder, state.rows) if main else None
+    logger = None
+    if main:
+        trainer.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(trainer.folder / "config.toml", to_toml(trainer.config))
+        logger = MetricsLogger(trainer.folder, state.rows, tensorboard=trainer.config.tensorboard)
     console = Console(stderr=True, quiet=not main)
     done = state.done * trainer.steps + state.step
     for name, fact in overview(trainer.config, trainer.trained, trainer.splits):
@@ -169,12 +162,6 @@ def _fit(trainer: Trainer, label: str) -> None:
     finally:
         if logger is not None:
             logger.close()
-
-
-def _open_folder(config: RunConfig, folder: Path, rows: list[dict[str, Any]]) -> MetricsLogger:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "config.toml", to_toml(config))
-    return MetricsLogger(folder, rows, tensorboard=config.tensorboard)
 
 
 def _results(trainer: Trainer) -> dict[str, Any]:

@@ -73,14 +73,8 @@ class TrainerState:
 class Trainer:
     """Train a model and save checkpoints.
 
-    Args:
-        config: The run.
-        fabric: Lightning Fabric, launched.
-        model: Returns logits, and with ``return_loss=True`` also an auxiliary loss.
-        splits: The data.
-        folder: The run folder.
-        checkpoint: The checkpoint to resume from; None starts a new run.
-        data: The fingerprint of the data, saved in checkpoints.
+    ``model`` returns logits, and with ``return_loss=True`` also an auxiliary loss. ``checkpoint`` is
+    the one to resume from; ``data``, the fingerprint of the data, is saved in checkpoints.
     """
 
     def __init__(

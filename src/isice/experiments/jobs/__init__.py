@@ -9,13 +9,9 @@ from ..job_configs import find_job, kind_of
 
 
 def run_job(config: Any, folder: Path, label: str, *, force: bool = False) -> None:
-    """Compute one config and write its record to ``folder``, also if it fails.
+    """Compute one config, whose class tells the kind of job, and write its record, also if it fails.
 
-    Args:
-        config: A config, whose class tells the kind of job.
-        folder: The folder of the run.
-        label: Name in the progress display.
-        force: Start a training run over instead of resuming it.
+    ``label`` is the name in the progress display; ``force`` starts a training run over.
     """
     kind = kind_of(config)
     job = find_job(kind)

@@ -1,7 +1,7 @@
 """A linear classifier on the descriptors of a frozen network: the paper's SICE baseline."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ...config import RunConfig
 from ..job_configs import Job
@@ -9,14 +9,35 @@ from ..job_configs import Job
 
 @dataclass(frozen=True)
 class FrozenConfig(RunConfig):
-    """The network and the data; ``optim`` is not used."""
+    """The network, the data and, as ``model.pooling``, the descriptor; ``optim`` is not used."""
 
 
-def classify_frozen_features(config: FrozenConfig) -> dict[str, Any]:
-    """Return accuracy and image counts, see :func:`isice.train.frozen.frozen_run`."""
-    from ...train.frozen import frozen_run
+def classify_frozen_features(config: RunConfig) -> dict[str, Any]:
+    """Fit and evaluate a linear classifier on frozen features, without augmentation.
 
-    return frozen_run(config)
+    Example:
+        >>> from isice.config import override
+        >>> settings = ["data.name=digits", "model.pooling=sice", "model.reduce=4", "device=cpu"]
+        >>> sorted(classify_frozen_features(override(RunConfig(), settings))["accuracy"])
+        ['test', 'train']
+    """
+    import torch
+
+    from ...data import Split, load_splits
+    from ...models import Network
+    from ...train.frozen import frozen_baseline
+    from ...train.launch import resolve_device
+    from ...train.loaders import eval_loader
+    from ...train.run import build_model
+
+    splits, device = load_splits(config.data), resolve_device(config.device)
+    torch.manual_seed(config.seed)
+    network = cast(Network, build_model(config, splits))  # its classifier is not used
+    plain = Split(splits.train.source, splits.test.transform, splits.train.indices.tolist())
+    batches = [eval_loader(config, split, device) for split in (plain, splits.test)]
+    result = frozen_baseline(network, *batches, pooling=config.model.pooling, device=device)
+    accuracy = {"train": result.train_accuracy, "test": result.test_accuracy}
+    return {"accuracy": accuracy, "images": splits.sizes, "skipped_images": list(splits.skipped)}
 
 
 JOB = Job(FrozenConfig, compute=classify_frozen_features)
