@@ -74,7 +74,7 @@ def check_symmetric(who: str, matrix: Any) -> None:
     check_square(who, matrix)
     if torch.compiler.is_compiling() or type(matrix) is not torch.Tensor or matrix.device.type != "cpu":
         return
-    if torch._C._functorch.maybe_current_level() is not None:
+    if under_torch_func():
         return
     row, column = matrix[..., 0, :], matrix[..., :, 0]
     if torch.equal(row, column):
@@ -86,6 +86,13 @@ def check_symmetric(who: str, matrix: Any) -> None:
             f"{who}: expected symmetric matrices (..., D, D), got {tuple(matrix.shape)} with a row that differs from "
             "its column; pass features through covariance() first, or (S + Sᵀ)/2."
         )
+
+
+def under_torch_func() -> bool:
+    """Return whether a transform of torch.func is running, in which tensors have no values."""
+    import torch
+
+    return torch._C._functorch.maybe_current_level() is not None
 
 
 def check_feature_map(who: str, x: Any, channels: int | None = None) -> None:

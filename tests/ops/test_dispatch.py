@@ -45,6 +45,17 @@ def test_kernels_apply_within_their_limits(monkeypatch):
             use_kernels("test", "triton", matrix, n_steps)
 
 
+def test_kernels_do_not_apply_under_torch_func():
+    found = []
+    torch.func.vmap(lambda x: found.append(use_kernels_here()) or x)(torch.rand(2))
+    assert found == [False]
+    assert use_kernels_here()
+
+
+def use_kernels_here():
+    return _dispatch.choose_kernels("test", None, "")
+
+
 def test_the_printed_first_gradient_is_computed_by_pytorch(monkeypatch):
     monkeypatch.setattr(_dispatch, "kernels_missing", lambda: "")
     with pytest.raises(RuntimeError, match="but first_gradient='printed' is computed by PyTorch"):

@@ -55,6 +55,36 @@ def test_batch_does_not_matter_for_large_features(name, case):
     assert (together - alone).abs().max() <= 1e-5 * alone.abs().max()
 
 
+# torch generates the autograd Function of a torch.library operator, without a setup_context.
+WITHOUT_TORCH_FUNC = {"sice": "setup_context"}
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_gradients_per_sample_by_torch_func(name):
+    layer = make(name).double().eval()
+    x = torch.rand(3, CHANNELS, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    parameters, buffers = dict(layer.named_parameters()), dict(layer.named_buffers())
+
+    def loss(parameters, image):
+        out = torch.func.functional_call(layer, (parameters, buffers), (image[None],))
+        return (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype)).sum()
+
+    per_sample = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1)), in_dims=(None, 0))
+    if name in WITHOUT_TORCH_FUNC:
+        with pytest.raises(RuntimeError, match=WITHOUT_TORCH_FUNC[name]):
+            per_sample(parameters, x)
+        return
+    of_parameters, of_images = per_sample(parameters, x)
+    for i, image in enumerate(x):
+        image = image.clone().requires_grad_()
+        loss(parameters, image).backward()
+        torch.testing.assert_close(of_images[i], image.grad, rtol=1e-6, atol=1e-8)
+        for key, parameter in parameters.items():
+            expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            torch.testing.assert_close(of_parameters[key][i], expected, rtol=1e-6, atol=1e-8)
+        layer.zero_grad()
+
+
 @pytest.mark.parametrize("name", POOLINGS)
 def test_unknown_option_is_an_error_with_the_known_ones(name):
     with pytest.raises(TypeError, match=f"{name}: expected options among .*, got 'no_such_option'"):

@@ -22,10 +22,15 @@ class _NoSecondDerivative(torch.autograd.Function):
     ``once_differentiable`` of PyTorch leaves such a path.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, grad: Tensor, who: str, *inputs: Tensor) -> Tensor:
-        ctx.who = who
+    def forward(grad: Tensor, who: str, *inputs: Tensor) -> Tensor:
         return grad.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.who = inputs[1]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:

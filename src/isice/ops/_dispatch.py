@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .._checks import check_choice
+from .._checks import check_choice, under_torch_func
 from ..kernels.schedule import MAX_STEPS
 
 Backend = Literal["auto", "torch", "triton"]
@@ -54,6 +54,8 @@ def choose_kernels(who: str, backend: Backend | None, reason: str) -> bool:
     """Return whether to use kernels, given why they do not apply (empty if they do)."""
     if backend not in (None, "auto"):
         check_choice(who, "backend", backend, ("auto", "torch", "triton"))
+    if not reason and not torch.compiler.is_compiling() and under_torch_func():
+        reason = "kernels have no rules for torch.func"
     if backend == "triton" and reason:
         raise RuntimeError(f"{who}: expected to run on Triton kernels, but {reason}; use backend='auto' or 'torch'.")
     return backend != "torch" and not reason

@@ -29,10 +29,15 @@ def full_precision(function: Operation) -> Operation:
 class _Widen(torch.autograd.Function):
     """Conversion to float32 whose gradient saturates at the largest float16 instead of infinity."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.dtype = x.dtype
+    def forward(x: Tensor) -> Tensor:
         return x.float()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.dtype = inputs[0].dtype
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
@@ -103,10 +108,15 @@ def matmul_no_tf32(a: Tensor, b: Tensor) -> Tensor:
 class _MatmulNoAutocast(torch.autograd.Function):
     """Matrix product whose backward pass disables autocast."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b)
+    def forward(a: Tensor, b: Tensor) -> Tensor:
         return a @ b
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:

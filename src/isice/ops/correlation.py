@@ -35,11 +35,16 @@ class _UnitDiagonal(torch.autograd.Function):
     Keeps its input only; the backward pass is made of differentiable operations.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, sign: float) -> Tensor:
-        ctx.save_for_backward(matrix)
-        ctx.sign = sign
+    def forward(matrix: Tensor, sign: float) -> Tensor:
         return out_of_place(add_diagonal_(_scaled(matrix, sign)[0], 1.0))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+        matrix, ctx.sign = inputs
+        ctx.save_for_backward(matrix)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -25,11 +25,16 @@ def frobenius_sqrt_reference(matrix: Tensor, n_iter: int) -> Tensor:
 class _NormalizedSqrt(torch.autograd.Function):
     """A∏P for symmetric A of norm at most one: a polynomial with a self-adjoint derivative."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, n_iter: int) -> Tensor:
-        ctx.save_for_backward(matrix)
-        ctx.n_iter = n_iter
+    def forward(matrix: Tensor, n_iter: int) -> Tensor:
         return out_of_place(factor_product(matrix, n_iter, "sqrt"))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        matrix, ctx.n_iter = inputs
+        ctx.save_for_backward(matrix)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -200,15 +200,21 @@ def _isice_value(
 
 
 class _ISICE(torch.autograd.Function):
-    """Alg. 2 on (B, D, D); saves Σ, S₀ and every ∇₁. A second derivative raises an error."""
+    """Alg. 2 on (B, D, D); returns and saves S₀ and every ∇₁, too. A second derivative raises an error."""
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx: Any, cov: Tensor, sparsity: Tensor, step_size: Tensor, options: ISICEOptions) -> Tensor:
+    def forward(cov: Tensor, sparsity: Tensor, step_size: Tensor, options: ISICEOptions) -> tuple[Tensor, ...]:
         kept: list[Tensor] = []
-        out = out_of_place(_isice_value(cov, sparsity, step_size, options, kept))
-        ctx.options, ctx.parts = options, _parts(cov)
-        ctx.save_for_backward(cov, sparsity, step_size, *kept)
-        return out
+        return out_of_place(_isice_value(cov, sparsity, step_size, options, kept)), *kept
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        *tensors, ctx.options = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.parts = _parts(tensors[0])
+        ctx.save_for_backward(*tensors, *output[1:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -337,6 +343,7 @@ def isice(
         vector = FusedISICE.apply(matrices, lam.flatten(), eta.flatten(), settings)
         vector = vector.reshape(*cov.shape[:-2], vector.shape[-1])
         return vector if vectorized else unvectorize(vector)
-    compute = _ISICE.apply if torch.is_grad_enabled() else _isice_value
-    out = cast(Tensor, compute(matrices.contiguous(), lam, eta, options)).reshape(cov.shape)
+    arguments = matrices.contiguous(), lam, eta, options
+    out = cast(Tensor, _ISICE.apply(*arguments)[0] if torch.is_grad_enabled() else _isice_value(*arguments))
+    out = out.reshape(cov.shape)
     return vectorize(out) if vectorized else out

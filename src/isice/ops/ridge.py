@@ -68,15 +68,18 @@ class _RidgeInverse(torch.autograd.Function):
     Cholesky on a CPU. Elsewhere Newton's iteration: batched factorisations are slow on a GPU and absent from ONNX.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, ridge: float | Tensor) -> Tensor:
+    def forward(matrix: Tensor, ridge: float | Tensor) -> Tensor:
         if matrix.device.type == "cpu" and not torch.compiler.is_compiling():
-            out = torch.cholesky_inverse(torch.linalg.cholesky(matrix))
-        else:
-            least = _LEAST_RIDGE if isinstance(ridge, Tensor) else ridge
-            out = out_of_place(newton_inverse(matrix, ridge, newton_steps(least, matrix.shape[-1])))
-        ctx.save_for_backward(out)
-        return out
+            return torch.cholesky_inverse(torch.linalg.cholesky(matrix))
+        least = _LEAST_RIDGE if isinstance(ridge, Tensor) else ridge
+        return out_of_place(newton_inverse(matrix, ridge, newton_steps(least, matrix.shape[-1])))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float | Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -109,15 +109,20 @@ class _TensorSketches(torch.autograd.Function):
     the spectrum of the incoming gradient times the conjugates of the other factors.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
-        ctx.save_for_backward(x, index, sign)
-        ctx.n_out = n_out
+    def forward(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
         total: Any = 0
         for step in _chunks(x, n_out):
             products = _running_products(_spectra(step, index, sign, n_out))[1:]
             total = total + torch.stack([product.sum(dim=-2) for product in products], dim=-2)
         return cast(Tensor, torch.fft.irfft(total, n=n_out))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, int], output: Tensor) -> None:
+        *saved, ctx.n_out = inputs
+        ctx.save_for_backward(*saved)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
@@ -187,27 +192,28 @@ def random_maclaurin_reference(x: Tensor, weights: Tensor) -> Tensor:
 class _RandomMaclaurin(torch.autograd.Function):
     """Sum over chunks of positions; the gradient of a factor multiplies the other factors."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weights: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weights)
-        total: Any = 0
-        for step in _chunks(x, weights.shape[1]):
-            total = total + random_maclaurin_reference(step, weights)
-        return cast(Tensor, total)
+    def forward(x: Tensor, weights: Tensor) -> Tensor:
+        return cast(Tensor, sum(random_maclaurin_reference(step, weights) for step in _chunks(x, weights.shape[1])))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None]:
-        (x, weights), trained = ctx.saved_tensors, ctx.needs_input_grad[1]
-        weights_grad, steps = torch.zeros_like(weights) if trained else None, []
+        (x, weights), weights_grad, steps = ctx.saved_tensors, None, []
         with torch.autocast(x.device.type, enabled=False):
             for step in _chunks(x, weights.shape[1]):
                 factors = [weight @ step for weight in weights]
                 grad = grads[0].unsqueeze(-1).expand_as(factors[0])
                 outer = [reduce(torch.mul, factors[:s] + factors[s + 1 :], grad) for s in range(len(factors))]
                 steps.append(sum(weight.mT @ g for weight, g in zip(weights, outer, strict=True)))
-                if weights_grad is not None:
-                    for s, g in enumerate(outer):
-                        weights_grad[s].add_(torch.einsum("bdn,bcn->dc", g, step))
+                if ctx.needs_input_grad[1]:
+                    more = torch.stack([torch.einsum("bdn,bcn->dc", g, step) for g in outer])
+                    weights_grad = more if weights_grad is None else weights_grad + more
         return torch.cat(steps, dim=-1), weights_grad
 
 

@@ -61,18 +61,27 @@ def _log_differences(values: Tensor) -> Tensor:
 
 
 class _Spectral(torch.autograd.Function):
-    """Matrix power, or logarithm if ``p`` is None; a second derivative raises an error."""
+    """Matrix power, or logarithm if ``p`` is None, and the eigendecomposition for the backward pass.
+
+    A second derivative raises an error.
+    """
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx: Any, cov: Tensor, p: float | None) -> Tensor:
+    def forward(cov: Tensor, p: float | None) -> tuple[Tensor, Tensor, Tensor]:
         values, vectors = _floored_eigh(cov)
-        ctx.save_for_backward(cov, values, vectors)
-        ctx.p = p
-        return (vectors * (values.log() if p is None else values**p).unsqueeze(-2)) @ vectors.mT
+        return (vectors * (values.log() if p is None else values**p).unsqueeze(-2)) @ vectors.mT, values, vectors
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float | None], output: tuple[Tensor, ...]) -> None:
+        cov, ctx.p = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(cov, *output[1:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (cov, values, vectors), (grad,) = ctx.saved_tensors, grads
+        (cov, values, vectors), grad = ctx.saved_tensors, grads[0]
         with torch.no_grad(), torch.autocast(cov.device.type, enabled=False):
             differences = _log_differences(values) if ctx.p is None else _power_differences(values, ctx.p)
             inside = vectors.mT @ (0.5 * (grad + grad.mT)) @ vectors
@@ -95,7 +104,7 @@ def matrix_power(cov: Tensor, p: float) -> Tensor:
     """
     check_symmetric("matrix_power", cov)
     check_number("matrix_power", "p", p, minimum=float("-inf"), strict=True)
-    return cast(Tensor, _Spectral.apply(cov, float(p)))
+    return cast(Tensor, _Spectral.apply(cov, float(p))[0])
 
 
 @full_precision
@@ -108,4 +117,4 @@ def matrix_log(cov: Tensor) -> Tensor:
                 [0., 0.]])
     """
     check_symmetric("matrix_log", cov)
-    return cast(Tensor, _Spectral.apply(cov, None))
+    return cast(Tensor, _Spectral.apply(cov, None)[0])
