@@ -66,7 +66,8 @@ class DataConfig:
     ``split_seed``, is held out for validation. ``transform``, ``mean`` and ``std`` default to those
     of the dataset. ``on_bad_image`` stops at an unreadable image or skips and counts it. ``cache``
     keeps decoded images in memory, with identical results, or on the GPU, whose decoder and
-    resizing differ slightly.
+    resizing differ slightly. ``balanced`` draws training images with replacement, all classes
+    equally often.
     """
 
     name: str = "digits"
@@ -84,6 +85,7 @@ class DataConfig:
     std: tuple[float, ...] | None = None
     on_bad_image: str = "stop"
     cache: str = "none"
+    balanced: bool = field(default=False, metadata=_ADDED)
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "partition", "image_size"):
@@ -115,6 +117,7 @@ class OptimConfig:
     (default ``lr``); ``epochs`` with their schedule follow. ``layer_decay`` multiplies the rate of a
     backbone layer once for every layer above it, ``pooling_lr_factor`` that of the pooling layer's
     parameters. ``swa_epochs`` averages the weights of all steps of that many last epochs.
+    ``patience`` stops a run whose accuracy on ``select_on`` has not improved for that many epochs.
     """
 
     optimizer: str = "adamw"
@@ -139,6 +142,7 @@ class OptimConfig:
     layer_decay: float = field(default=1.0, metadata=_ADDED)
     pooling_lr_factor: float = field(default=1.0, metadata=_ADDED)
     swa_epochs: int = field(default=0, metadata=_ADDED)
+    patience: int | None = field(default=None, metadata=_ADDED)
 
     def __post_init__(self) -> None:
         if not self.optimizer.startswith("timm:"):
@@ -160,8 +164,11 @@ class OptimConfig:
                 raise ValueError(f"config: expected 0 ≤ optim.{name} < 1, got {value}.")
         if not 0.0 < self.layer_decay <= 1.0:
             raise ValueError(f"config: expected 0 < optim.layer_decay ≤ 1, got {self.layer_decay}.")
-        if self.swa_epochs and self.ema_decay is not None:
-            raise ValueError("config: expected optim.swa_epochs or optim.ema_decay, got both; choose one average.")
+        if self.patience is not None:
+            check_int("config", "optim.patience", self.patience, minimum=1)
+        if self.swa_epochs and (self.ema_decay or self.patience) is not None:
+            other = "ema_decay" if self.ema_decay is not None else "patience"
+            raise ValueError(f"config: expected optim.swa_epochs or optim.{other}, got both; choose one.")
 
 
 @dataclass(frozen=True)
@@ -173,7 +180,7 @@ class RunConfig:
     validation split, else ``"last"``. ``eval_flip`` averages the predicted probabilities of every
     image and its mirror image in evaluation. ``devices`` and ``nodes`` count the processes to start;
     torchrun and SLURM set them instead. ``data.batch_size`` is the global batch size, summed over
-    all processes.
+    all processes. ``wandb`` names a project of Weights & Biases to log every epoch to.
 
     Example:
         >>> config = override(RunConfig(), ["model.pooling=gap", "optim.lr=0.01"])
@@ -199,6 +206,7 @@ class RunConfig:
     deterministic: bool = field(default=False, metadata=_EXECUTION)
     checkpoint_every_steps: int | None = field(default=None, metadata=_EXECUTION)
     tensorboard: bool = field(default=True, metadata=_EXECUTION)
+    wandb: str | None = field(default=None, metadata=_EXECUTION)
 
     def __post_init__(self) -> None:
         check_int("config", "seed", self.seed, minimum=0)

@@ -37,6 +37,19 @@ def test_order_is_a_function_of_seed_and_epoch():
     assert order(0, 1) != order(1, 1)
 
 
+def test_balanced_sampling_draws_all_classes_equally_often():
+    split = load_splits(TINY.data).train
+    split.targets = torch.tensor([0] * 900 + [1] * (len(split) - 900))
+    plain, balanced = (
+        train_loader(override(TINY, [f"data.balanced={value}"]), split).batch_sampler for value in ("false", "true")
+    )
+    share = [split.targets[batches.order(1)].double().mean().item() for batches in (plain, balanced)]
+    assert share[0] == pytest.approx(178 / 1078)
+    assert share[1] == pytest.approx(0.5, abs=0.05)
+    assert balanced.order(1) == balanced.order(1) != balanced.order(2)
+    assert len(balanced) == len(plain)
+
+
 @pytest.mark.parametrize(("world", "accumulate"), [(2, 1), (1, 3), (2, 3), (4, 1)])
 def test_processes_and_micro_batches_share_the_same_steps(world, accumulate):
     alone = steps(EpochBatches(100, 12, seed=3))

@@ -3,9 +3,9 @@
 import atexit
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 _PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
-def create_fabric(config: RunConfig) -> "Fabric":
+def create_fabric(config: RunConfig, *, loggers: Sequence[Any] = ()) -> "Fabric":
     """Create and launch Lightning Fabric for a config.
 
     Under torchrun or SLURM their processes are used; otherwise Fabric starts ``devices`` × ``nodes``.
+    ``loggers`` are Fabric's own, or have its ``log_metrics`` and ``finalize``.
     """
     try:
         from lightning_fabric import Fabric
@@ -43,6 +44,7 @@ def create_fabric(config: RunConfig) -> "Fabric":
         num_nodes=nodes,
         strategy="ddp" if local * nodes > 1 else "auto",
         precision=_PRECISION[config.precision],  # type: ignore[arg-type]
+        loggers=list(loggers),
     )
     if launched(os.environ) is None and "LOCAL_RANK" in os.environ:
         end_with_parent(os.getppid())  # a process that Fabric started

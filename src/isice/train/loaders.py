@@ -5,9 +5,10 @@ Neither their number nor workers or interruptions change which images a step see
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from ..config import RunConfig
@@ -22,11 +23,20 @@ class EpochBatches(Sampler[list[int]]):
     """Batch sampler that yields the micro-batches of one process; an incomplete last step is dropped.
 
     ``batch_size`` images are one optimizer step, over all processes and ``accumulate`` micro-batches.
-    The seed and the epoch determine the order.
+    The seed and the epoch determine the order. With ``weights``, images are drawn with replacement,
+    with probabilities proportional to them.
     """
 
     def __init__(
-        self, images: int, batch_size: int, seed: int, *, accumulate: int = 1, rank: int = 0, world_size: int = 1
+        self,
+        images: int,
+        batch_size: int,
+        seed: int,
+        *,
+        accumulate: int = 1,
+        rank: int = 0,
+        world_size: int = 1,
+        weights: Tensor | None = None,
     ) -> None:
         micro_batches = accumulate * world_size
         # A dataset smaller than one batch is one step.
@@ -36,7 +46,7 @@ class EpochBatches(Sampler[list[int]]):
                 f"train: expected data.batch_size to be a multiple of processes × optim.accumulate = {micro_batches}, "
                 f"and at least as many images, got {batch_size} and {images} images; choose another batch size."
             )
-        self.images, self.seed, self.accumulate = images, seed, accumulate
+        self.images, self.seed, self.accumulate, self.weights = images, seed, accumulate, weights
         self.rank, self.world_size = rank, world_size
         self.batch_size = self.size * micro_batches
         self.steps = images // self.batch_size
@@ -58,8 +68,11 @@ class EpochBatches(Sampler[list[int]]):
     def order(self, epoch: int) -> list[int]:
         """Return all images in the order of an epoch."""
         generator = torch.Generator().manual_seed(mix_seed(self.seed, epoch))
-        order: list[int] = torch.randperm(self.images, generator=generator).tolist()
-        return order
+        if self.weights is None:
+            order = torch.randperm(self.images, generator=generator)
+        else:
+            order = torch.multinomial(self.weights, self.images, replacement=True, generator=generator)
+        return cast(list[int], order.tolist())
 
     def micro_batch(self, step: int, index: int = 0) -> list[int]:
         """Return the images of one micro-batch in a step (from 1) of the current epoch."""
@@ -81,6 +94,7 @@ def train_loader(
         accumulate=config.optim.accumulate,
         rank=rank,
         world_size=world_size,
+        weights=split.targets.bincount().double().reciprocal()[split.targets] if config.data.balanced else None,
     )
     return create_loader(split, config.data, batches, device)
 

@@ -1,5 +1,7 @@
-"""Metrics of every epoch, logged to ``metrics.jsonl`` and TensorBoard."""
+"""Metrics of every epoch, logged to ``metrics.jsonl``, TensorBoard and Weights & Biases."""
 
+import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .._atomic import write_atomically
+from ..config import RunConfig, to_dict
 
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
@@ -40,6 +43,39 @@ class MetricsLogger:
         """Close the TensorBoard log."""
         if self._board is not None:
             self._board.close()
+
+
+class WandbLogger:
+    """Weights & Biases as a logger of Lightning Fabric; its run begins with the first epoch.
+
+    A resumed run continues the same W&B run, which its folder identifies.
+    """
+
+    def __init__(self, config: RunConfig, folder: Path) -> None:
+        if importlib.util.find_spec("wandb") is None:
+            raise ModuleNotFoundError(
+                f"train: expected the package wandb for wandb={config.wandb}, which is not installed; "
+                "run pip install wandb, or leave the setting out.",
+                name="wandb",
+            )
+        self.config, self.folder = config, folder
+        self._run: Any = None
+
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        """Log the metrics of an epoch."""
+        if self._run is None:
+            import wandb
+
+            identity = hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()[:16]
+            names = {"project": self.config.wandb, "name": self.folder.name, "id": identity, "resume": "allow"}
+            self._run = wandb.init(**names, dir=str(self.folder), config=to_dict(self.config))
+        self._run.log(metrics, step=step)
+
+    def finalize(self, status: str) -> None:
+        """End the W&B run."""
+        if self._run is not None:
+            self._run.finish()
+            self._run = None
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:

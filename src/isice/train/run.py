@@ -25,7 +25,7 @@ from .checkpoint import Checkpoint, load_weights_into, read_checkpoint
 from .class_descriptors import class_descriptors
 from .hardware import hardware, peak_memory
 from .launch import cpu_threads, create_fabric, determinism, is_main_process
-from .logger import MetricsLogger
+from .logger import MetricsLogger, WandbLogger
 from .overview import overview
 from .progress import TrainingProgress
 from .resume import check_data, clear_run, find_checkpoint, find_finished
@@ -100,7 +100,7 @@ def _train_and_record(
     record = new_record(config, hardware())
     trainer = None
     try:
-        fabric = create_fabric(config)
+        fabric = create_fabric(config, loggers=[] if config.wandb is None else [WandbLogger(config, folder)])
         record["hardware"] = hardware(fabric.device)
         if fabric.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(fabric.device)
@@ -162,13 +162,15 @@ def _fit(trainer: Trainer, label: str) -> None:
     finally:
         if logger is not None:
             logger.close()
+        for one in trainer.fabric.loggers:
+            one.finalize("")
 
 
 def _results(trainer: Trainer) -> dict[str, Any]:
     """Evaluate the reported epoch; return the fields that a finished run adds to its record."""
     splits, rows, fabric = trainer.splits, trainer.state.rows, trainer.fabric
     epoch = _load_reported(trainer)
-    accuracy = {name: trainer.evaluate(loader) for name, loader in trainer.held_out.items()}
+    accuracy = {name: trainer.evaluate(loader)[0] for name, loader in trainer.held_out.items()}
     if fabric.is_global_zero:
         info = splits.info
         arrays = class_descriptors(

@@ -46,6 +46,7 @@ def plan_stages(model: nn.Module, optim: OptimConfig) -> list[Stage]:
             epochs=optim.head_epochs,
             schedule="constant",
             warmup_epochs=0,
+            patience=None,
         )
         stages.append(Stage(1, optim.head_epochs, schedule, tuple(dict.fromkeys([*others, *optim.freeze]))))
     done = optim.head_epochs

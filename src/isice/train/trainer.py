@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from ..config import AugmentConfig, RunConfig
 from ..data import Splits
@@ -29,6 +30,7 @@ from .logger import MetricsLogger
 from .losses import classification_loss
 from .optim import create_optimizer, create_schedule
 from .progress import TrainingProgress
+from .selection import check_patience, is_out_of_patience, resolve_selection
 from .stages import Stage, plan_stages, set_trainable, set_training_mode
 
 if TYPE_CHECKING:
@@ -110,6 +112,7 @@ class Trainer:
             if split is not None
         }
         self.selects_on = resolve_selection(config.select_on, has_val=splits.val is not None)
+        check_patience(config, self.selects_on)
         self.state, self._saved = TrainerState(), None if checkpoint is None else checkpoint.state
         if checkpoint is not None:
             self._restore(checkpoint)
@@ -130,7 +133,7 @@ class Trainer:
         return batch_sampler(self.loader).steps
 
     def fit(self, progress: TrainingProgress, logger: MetricsLogger | None = None) -> None:
-        """Train from the current epoch and step to the end of the last epoch."""
+        """Train from the current epoch and step to the last epoch, or until ``optim.patience`` ends."""
         if self.state.done == 0 and self.state.step == 0:
             self._initialize()
         try:
@@ -139,10 +142,13 @@ class Trainer:
                     continue
                 self._start_stage(index, stage)
                 for epoch in range(self.state.done + 1, stage.last + 1):
+                    if is_out_of_patience(stage, self.state.done, self.state.best):
+                        break
                     self._train_epoch(epoch, stage, progress)
                     row = self._end_epoch(epoch)
                     if logger is not None:
                         logger.append(row)
+                        self.fabric.log_dict(row, step=epoch)
                     progress.epoch(row)
         finally:
             self.wait_for_checkpoints()
@@ -236,7 +242,7 @@ class Trainer:
         self.wait_for_checkpoints()
         for name, loader in self.held_out.items():
             if name == "val" or name == self.selects_on:
-                row[f"{name}_accuracy"] = self.evaluate(loader)
+                row[f"{name}_accuracy"], row[f"{name}_loss"] = self.evaluate(loader)
         state.rows.append(row)
         state.done, state.step, state.totals = epoch, 0, Totals()
         self._update_best(epoch, row.get(f"{self.selects_on}_accuracy"))
@@ -259,26 +265,28 @@ class Trainer:
             self.save_best()
 
     @torch.no_grad()
-    def evaluate(self, loader: Loader) -> float:
-        """Return the top-1 accuracy in [0, 1] over a loader and all processes."""
+    def evaluate(self, loader: Loader) -> tuple[float, float]:
+        """Return top-1 accuracy in [0, 1] and mean cross-entropy over a loader and all processes."""
         model = self.trained.eval()
-        counts = torch.zeros(3, dtype=torch.float64, device=self.fabric.device)
+        counts = torch.zeros(4, dtype=torch.float64, device=self.fabric.device)
         for batch in loader:
             x, target = self._to_device(*batch)
             with self.fabric.autocast():
-                scores = model(x)
+                scores = model(x).float()
                 if self.config.eval_flip:
-                    scores = scores.float().softmax(dim=1) + model(x.flip(-1)).float().softmax(dim=1)
+                    scores = scores.softmax(dim=1) + model(x.flip(-1)).float().softmax(dim=1)
             counts[0] += (scores.argmax(dim=1) == target).sum()
             counts[1] += len(target)
             counts[2] += (~scores.isfinite()).any(dim=1).sum()
-        correct, images, broken = self._sum(counts).tolist()
+            logits = scores.clamp_min(1e-30).log() if self.config.eval_flip else scores
+            counts[3] += cross_entropy(logits, target, reduction="sum")
+        correct, images, broken, loss = self._sum(counts).tolist()
         if broken:
             raise FloatingPointError(
                 f"train: expected finite logits, got others for {broken:.0f} of {images:.0f} held-out images; "
                 "lower optim.lr, set optim.clip_norm, or use a higher precision."
             )
-        return float(correct / images)
+        return correct / images, loss / images
 
     def save_last(self) -> None:
         """Write the checkpoint ``last``, from which training resumes at the same step."""
@@ -376,17 +384,3 @@ class Trainer:
             f"training images of the batch: {images}; lower optim.lr (now {self.optimizer.param_groups[0]['lr']:.3g}), "
             "set optim.clip_norm, or check these images."
         )
-
-
-def resolve_selection(select_on: str, *, has_val: bool) -> str:
-    """Return the split that the reported epoch is chosen on, or ``"last"`` for the last epoch.
-
-    Example:
-        >>> resolve_selection("auto", has_val=False)
-        'last'
-    """
-    if select_on == "val" and not has_val:
-        raise ValueError("train: expected a validation split for select_on=val, got none; set data.val_fraction=0.1.")
-    if select_on == "auto":
-        return "val" if has_val else "last"
-    return select_on
