@@ -6,7 +6,7 @@ them, and (Σ' + rI)/(1 + r) has less spread. Right: off the diagonal, (Σ' + rI
 eigenvalue x the weight −x/(r(x + r)), here relative to its limit −1/r. Directions with x ≪ r keep
 their proportions, as in the covariance; those with x ≫ r all count the same. With r = 0.1 nearly
 every direction is saturated, noise included; with r = 10 only the leading ones are. Seven steps of
-Newton–Schulz, the default of `precision` and `partial_correlation`, act like a ridge of about one
+Newton–Schulz, the default of `precision`, act like a ridge of about one
 with 256 channels. Ledoit–Wolf, OAS and Schäfer–Strimmer estimate r from the features. They minimise
 the error of Σ, not of its inverse or of a classifier, and choose small ridges. The data are
 synthetic: the figure shows what r does, not which r is most accurate.

@@ -121,7 +121,7 @@ def test_centered_maps_do_not_move_when_the_head_does_not():
     assert np.abs(class_maps(model, x, [0, 1], method="hires_cam")[0] - before["hires_cam"]).max() > 0.1 * scale
 
 
-@pytest.mark.parametrize("pooling", ["covariance", "isice", "partial_correlation"])
+@pytest.mark.parametrize("pooling", ["covariance", "isice", "partial_correlation(center=True)"])
 def test_grad_cam_of_a_centred_head_is_an_error(pooling):
     with pytest.raises(ValueError, match="all weights are zero; use method='centered'"):
         class_maps(network(pooling), images(), method="grad_cam")
@@ -154,7 +154,7 @@ def test_partial_correlations_follow_the_head():
     cov = np.cov(x[0].flatten(1).numpy(), bias=True)
     inverse = np.linalg.inv(5 * cov / np.trace(cov) + 0.5 * np.eye(5))
     expected = -inverse / np.sqrt(np.outer(np.diag(inverse), np.diag(inverse))) + 2 * np.eye(5)
-    ridge = create_pooling("partial_correlation(method='ridge', ridge=0.5, scale=3.0)", 5)
+    ridge = create_pooling("partial_correlation(ridge=0.5, center=True, scale=3.0)", 5)
     np.testing.assert_allclose(partial_correlations(ridge, x)[0], expected, rtol=1e-8)
     # These estimate the same inverse up to a factor, which a partial correlation does not see.
     same = [partial_correlations(create_pooling(name, 5), x) for name in ("precision", "isice(n_iter=0)", "gap")]

@@ -21,7 +21,7 @@ FACTS = {"classes": ["a", "b", "c"], "input": {"channels": 3, "image_size": 9}}
 ONNX_HEADS = (
     "precision(n_inverse_iter=2)",
     "isice(n_iter=2, n_inverse_iter=2)",
-    "partial_correlation(n_inverse_iter=2)",
+    "partial_correlation(method='newton_schulz', n_inverse_iter=2)",
 )
 EVERY_ONNX_HEAD = (
     *("bilinear", "compact_bilinear", "covariance", "dropcov", "fcbn", "gap", "hihca", "improved_bilinear"),

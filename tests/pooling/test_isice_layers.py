@@ -23,7 +23,7 @@ def x():
             lambda cov: F.isice(cov, sparsity=0.2, n_iter=3, normalize="trace"),
         ),
         (
-            "partial_correlation(method='ridge', scale=3.0)",
+            "partial_correlation(ridge=1, center=True, scale=3.0)",
             lambda cov: 3 * F.partial_correlation(F.regularized_precision(cov, method="ridge")),
         ),
     ],

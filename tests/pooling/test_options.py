@@ -15,9 +15,9 @@ from .test_contract import CHANNELS, make, make_with_few_steps
 
 SPECS = [
     "partial_correlation(ridge=10, scale=5)",
-    "partial_correlation(ridge='ledoit_wolf')",
-    "partial_correlation(ridge='oas', learn_ridge=True)",
-    "partial_correlation(ridge='schaefer_strimmer', learn_scale=True)",
+    "partial_correlation(ridge='ledoit_wolf', center=True)",
+    "partial_correlation(ridge='oas', center=True, learn_ridge=True)",
+    "partial_correlation(ridge='schaefer_strimmer', center=True, learn_scale=True)",
     "partial_correlation(ridge=10, learn_ridge=True, learn_scale=True, standardize=True)",
     "isqrt_cov(scale=2.0, learn_scale=True, standardize=True)",
     "spectral_map(kind='log', normalize='correlation')",
@@ -44,24 +44,24 @@ class TestOptions:
         assert torch.autograd.gradcheck(layer, x, atol=1e-4)
 
 
-def test_partial_correlation_of_a_ridge():
+@pytest.mark.parametrize("center", [True, False])
+def test_partial_correlation_of_a_ridge(center):
     x = features(2, CHANNELS, 5, 5, dtype=torch.float64)
-    cov = F.covariance(x)
-    inverse = torch.linalg.inv(CHANNELS * cov / cov.diagonal(dim1=1, dim2=2).sum(1)[:, None, None] + 10 * torch.eye(8))
+    flat = x.flatten(2) - (x.mean((2, 3))[..., None] if center else 0.0)
+    moments = torch.einsum("bin,bjn->bij", flat, flat) / 25
+    trace = torch.einsum("bii->b", moments)[:, None, None]
+    inverse = torch.linalg.inv(CHANNELS * moments / trace + 10 * torch.eye(8))
     scale = inverse.diagonal(dim1=1, dim2=2).rsqrt()
     expected = -scale[:, :, None] * inverse * scale[:, None, :]
     expected.diagonal(dim1=1, dim2=2).fill_(1.0)
-    layer = create_pooling("partial_correlation(ridge=10, scale=5)", CHANNELS)
+    layer = create_pooling(f"partial_correlation(ridge=10, scale=5, center={center})", CHANNELS)
     torch.testing.assert_close(layer(x), 5 * F.vectorize(expected))
-    assert layer.method == "ridge"
-    old = create_pooling("partial_correlation(method='ridge', ridge=10, scale=5)", CHANNELS)
-    assert repr(old) == repr(layer)
     assert not layer.state_dict()
 
 
-def test_the_default_is_newton_schulz():
-    layer = create_pooling("partial_correlation", CHANNELS)
-    assert (layer.method, layer.ridge, layer.scale) == ("newton_schulz", 1.0, 1.0)
+def test_defaults_of_partial_correlation():
+    given = create_pooling("partial_correlation(ridge=10.0, scale=5.0, center=False, method='ridge')", CHANNELS)
+    assert repr(create_pooling("partial_correlation", CHANNELS)) == repr(given)
 
 
 def test_learned_values_start_where_the_options_say():
@@ -70,11 +70,13 @@ def test_learned_values_start_where_the_options_say():
     learned = create_pooling("partial_correlation(ridge=10, scale=5, learn_ridge=True, learn_scale=True)", CHANNELS)
     torch.testing.assert_close(learned(x), plain(x))
     assert learned.log_ridge.item() == pytest.approx(math.log(10))
-    data, factor = (create_pooling(f"partial_correlation(ridge='oas'{more})", 8) for more in ("", ", learn_ridge=True"))
+    data, factor = (
+        create_pooling(f"partial_correlation(ridge='oas', center=True{more})", 8) for more in ("", ", learn_ridge=True")
+    )
     torch.testing.assert_close(factor(x), data(x))
 
 
-@pytest.mark.parametrize("name", ["isqrt_cov", "partial_correlation(ridge=10)", "spectral_map"])
+@pytest.mark.parametrize("name", ["isqrt_cov", "partial_correlation(scale=1)", "spectral_map"])
 def test_standardize_gives_unit_variance(name):
     spec = name[:-1] + ", standardize=True)" if name.endswith(")") else f"{name}(standardize=True)"
     layer, x = create_pooling(spec, CHANNELS), features(20, CHANNELS, 5, 5)
@@ -127,6 +129,7 @@ def test_concatenation_in_a_model():
         ("partial_correlation(ridge='oass')", r"expected ridge to be one of .*Did you mean 'oas'"),
         ("partial_correlation(ridge=0)", "expected a finite ridge > 0"),
         ("partial_correlation(method='newton_schulz', ridge='oas')", "expected method='ridge'"),
+        ("partial_correlation(ridge='oas')", "expected center=True"),
         ("isqrt_cov(scale=0)", "isqrt_cov: expected a finite scale > 0"),
         ("isice(ridge=-1)", "isice: expected a finite ridge"),
     ],

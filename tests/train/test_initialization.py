@@ -57,7 +57,7 @@ def test_workers_do_not_change_the_start(tmp_path):
     assert weights_of(tmp_path / "none") == weights_of(tmp_path / "one")
 
 
-@pytest.mark.parametrize("pooling", ["partial_correlation(ridge=10, standardize=True)", "isqrt_cov(standardize=True)"])
+@pytest.mark.parametrize("pooling", ["partial_correlation(scale=1, standardize=True)", "isqrt_cov(standardize=True)"])
 def test_standardized_classifier_inputs_have_unit_variance_at_the_first_step(pooling, tmp_path, monkeypatch):
     inputs, start = [], Trainer._initialize
 

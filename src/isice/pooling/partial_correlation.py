@@ -1,4 +1,4 @@
-"""Partial-correlation pooling: the precision matrix scaled to unit diagonal."""
+"""Partial-correlation pooling: an inverse of second moments scaled to unit diagonal."""
 
 import math
 from typing import Literal
@@ -11,6 +11,7 @@ from ..ops.correlation import correlation, partial_correlation
 from ..ops.covariance import covariance
 from ..ops.regularized_precision import regularized_precision
 from ..ops.ridge import ridge_inverse
+from ..ops.second_moment import second_moment
 from ..ops.shrinkage import RULES, ShrinkageRule, shrinkage_ridge
 from ..ops.vectorize import vectorize
 from ._base import SPDPooling
@@ -20,17 +21,21 @@ from ._scale import OutputScale
 
 @register_pooling
 class PartialCorrelation(SPDPooling):
-    """Partial correlations −Ω_ij/√(Ω_ii Ω_jj) from a regularised inverse covariance Ω.
+    """Partial correlations −Ω_ij/√(Ω_ii Ω_jj) from a regularised inverse Ω of the second moments.
+
+    The defaults are those of natural images: moments about zero, which keep the mean of each channel,
+    and a strong ridge, which saturates the leading directions and fades out the weak ones. For the
+    partial correlations of statistics take ``center=True`` and a small ridge.
 
     Args:
         in_channels: Channels D of the feature map.
-        method: How Ω is regularised: ``"newton_schulz"`` stops after ``n_inverse_iter`` steps,
-            ``"ridge"`` adds a multiple of the identity. The default is ``"ridge"`` if a ridge is
-            given, else ``"newton_schulz"``.
+        ridge: Weight of the identity in units of the mean eigenvalue, or a rule that estimates it
+            from each image's features: ``"ledoit_wolf"``, ``"oas"``, or ``"schaefer_strimmer"``, which
+            shrinks the correlation matrix instead of the covariance. Rules need ``center=True``.
+        center: Subtract the mean of each channel, so that Ω is an inverse covariance.
+        method: How Ω is regularised: ``"ridge"`` adds the ridge, ``"newton_schulz"`` stops after
+            ``n_inverse_iter`` steps instead.
         n_inverse_iter: Newton–Schulz steps.
-        ridge: Ridge in units of the mean eigenvalue (default 1), or a rule that estimates it from
-            each image's features: ``"ledoit_wolf"``, ``"oas"``, or ``"schaefer_strimmer"``, which
-            shrinks the correlation matrix instead of the covariance.
         learn_ridge: Train the logarithm of a factor of the ridge, starting at the given ridge or at
             one.
         scale: Factor applied to the output.
@@ -39,7 +44,7 @@ class PartialCorrelation(SPDPooling):
 
     Example:
         >>> import torch
-        >>> PartialCorrelation(8, ridge=10)(torch.rand(2, 8, 7, 7)).shape
+        >>> PartialCorrelation(8)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 36])
     """
 
@@ -51,28 +56,30 @@ class PartialCorrelation(SPDPooling):
         self,
         in_channels: int,
         *,
-        method: Literal["newton_schulz", "ridge"] | None = None,
+        ridge: float | ShrinkageRule = 10.0,
+        center: bool = False,
+        method: Literal["ridge", "newton_schulz"] = "ridge",
         n_inverse_iter: int = 7,
-        ridge: float | ShrinkageRule | None = None,
         learn_ridge: bool = False,
-        scale: float = 1.0,
+        scale: float = 5.0,
         learn_scale: bool = False,
         standardize: bool = False,
     ) -> None:
         super().__init__(in_channels)
-        method = ("newton_schulz" if ridge is None and not learn_ridge else "ridge") if method is None else method
-        ridge = 1.0 if ridge is None else ridge
-        check_choice(self.name, "method", method, ("newton_schulz", "ridge"))
+        check_choice(self.name, "method", method, ("ridge", "newton_schulz"))
         check_int(self.name, "n_inverse_iter", n_inverse_iter, minimum=1)
-        if isinstance(ridge, str):
+        by_rule = isinstance(ridge, str)
+        if by_rule:
             check_choice(self.name, "ridge", ridge, RULES)
         else:
             check_number(self.name, "ridge", ridge, strict=True)
-        if method == "newton_schulz" and (learn_ridge or isinstance(ridge, str)):
+        if method == "newton_schulz" and (learn_ridge or by_rule):
             raise ValueError(
                 f"{self.name}: expected method='ridge' for a learned or data-driven ridge, got {method!r}."
             )
-        self.method, self.n_inverse_iter = method, n_inverse_iter
+        if by_rule and not center:
+            raise ValueError(f"{self.name}: expected center=True for ridge={ridge!r}, which is a rule for covariances.")
+        self.method, self.n_inverse_iter, self.center = method, n_inverse_iter, center
         self.ridge, self.learn_ridge = ridge, learn_ridge
         self.scale, self.learn_scale, self.standardize = scale, learn_scale, standardize
         if learn_ridge:
@@ -88,12 +95,12 @@ class PartialCorrelation(SPDPooling):
         return chosen * learned if isinstance(self.ridge, str) else learned
 
     def partial_correlations(self, x: Tensor) -> Tensor:
-        cov = covariance(x)
+        moments = covariance(x) if self.center else second_moment(x)
         if self.method == "newton_schulz":
-            return partial_correlation(regularized_precision(cov, n_iter=self.n_inverse_iter))
+            return partial_correlation(regularized_precision(moments, n_iter=self.n_inverse_iter))
         if self.ridge == "schaefer_strimmer":
-            cov = correlation(cov)
-        return partial_correlation(ridge_inverse(cov, self.ridge_of(x)))
+            moments = correlation(moments)
+        return partial_correlation(ridge_inverse(moments, self.ridge_of(x)))
 
     def matrix(self, x: Tensor) -> Tensor:
         return self.output(self.partial_correlations(x))
