@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.measure import RESULTS, peak_mib, queued_ms, write_results
 from isice.models import create_model
 
-HEADS = ("gap", "isqrt_cov", "precision", "isice", "isice_mlp")
+HEADS = ("gap", "isqrt_cov", "partial_correlation", "precision", "isice", "isice_mlp")
 TITLE = "training step, {model} at {size} px, batch {batch}, bfloat16 autocast, channels_last, AdamW, {classes} classes"
 SMALL = {"model": "test_resnet", "size": 64, "batch": 2, "reduce": 16, "warm_up": 1, "rounds": 2, "classes": 10}
 
