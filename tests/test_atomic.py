@@ -16,10 +16,11 @@ from isice._atomic import write_arrays as save_arrays
 from isice.config import RunConfig, override
 from isice.experiments.loader import load_experiment
 from isice.experiments.manifest import describe, write_manifest
+from isice.explanations import ChannelGraph, ExplainedImage, Explanation
 from isice.inference import evaluate, export, push_run
 from isice.records import new_record, write_record
 from isice.report import theme, write_report
-from isice.report.explain_page import ExplainedImage, Explanation, write_explanations
+from isice.report.explain_page import write_explanations
 from isice.train.checkpoint import save_checkpoint
 from isice.train.logger import MetricsLogger
 from tests._faults import FAULTS, inject
@@ -109,7 +110,7 @@ def quick_figures(seed):
 def write_heat_maps(folder, seed):
     picture = np.full((4, 4), seed / 10)
     nothing = np.zeros((0, 2))
-    found = Explanation("a", 0.5, "a", picture, picture, np.eye(2), nothing, nothing, nothing)
+    found = Explanation("a", 0.5, "a", picture, picture, ChannelGraph(np.eye(2), nothing, nothing, nothing))
     images = [ExplainedImage(name, name, picture, {"gap": found}) for name in ("one", "two", "three")[: 4 - seed]]
     with quick_figures(seed):
         write_explanations(images, folder, graphs=False)

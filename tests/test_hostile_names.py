@@ -15,9 +15,10 @@ from rich.console import Console
 
 from isice._markup import code_span, escape_control, escape_markdown
 from isice.cli import _app
+from isice.explanations import ChannelGraph, ExplainedImage, Explanation
 from isice.models.model_card import card_text
 from isice.report import figures, write_report
-from isice.report.explain_page import ExplainedImage, Explanation, write_explanations
+from isice.report.explain_page import write_explanations
 from isice.report.graph_plots import plot_graph
 from isice.report.report_page import Report, _latex, _markdown
 from isice.report.tables import Table
@@ -168,10 +169,7 @@ def explanation(name: str) -> Explanation:
         predicted=f"not {name}",
         heat=rng.random((8, 8)),
         class_map=rng.normal(size=(8, 8)),
-        partial_correlation=np.eye(4),
-        pairs=np.array([[0, 1]]),
-        strengths=np.array([0.5]),
-        activations=rng.random((1, 2, 8, 8)),
+        graph=ChannelGraph(np.eye(4), np.array([[0, 1]]), np.array([0.5]), rng.random((1, 2, 8, 8))),
     )
 
 

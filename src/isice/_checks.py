@@ -110,6 +110,16 @@ def check_feature_map(who: str, x: Any, channels: int | None = None) -> None:
         )
 
 
+def check_images(who: str, x: Any, in_chans: int) -> None:
+    """Raise unless ``x`` is a floating-point batch of images (B, in_chans, H, W)."""
+    check_floating(who, x)
+    if x.ndim != 4 or x.shape[1] != in_chans:
+        raise ValueError(
+            f"{who}: expected images (B, {in_chans}, H, W), got {tuple(x.shape)}; "
+            "pass a batch of channels-first images, or create the model with another in_chans."
+        )
+
+
 def is_half(dtype: "torch.dtype") -> bool:
     """Return whether ``dtype`` has 16 bits; operations compute such input in float32."""
     import torch

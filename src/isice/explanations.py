@@ -7,6 +7,28 @@ import numpy as np
 
 
 @dataclass(frozen=True)
+class ChannelGraph:
+    """The channel pairs of one image with the largest partial correlations.
+
+    Attributes:
+        partial_correlation: All partial correlations (C, C), with a unit diagonal.
+        pairs: Channel pairs (P, 2), sorted by decreasing absolute partial correlation.
+        strengths: Their partial correlations (P,).
+        activations: Activation maps (P, 2, H, W) of the channels, each divided by its maximum.
+    """
+
+    partial_correlation: np.ndarray
+    pairs: np.ndarray
+    strengths: np.ndarray
+    activations: np.ndarray
+
+    @property
+    def regions(self) -> np.ndarray:
+        """Where both channels of a pair are active (P, H, W): the minimum of the two activations."""
+        return np.asarray(self.activations.min(axis=1))
+
+
+@dataclass(frozen=True)
 class Explanation:
     """The explanation of one image by one network.
 
@@ -16,10 +38,7 @@ class Explanation:
         predicted: The predicted class.
         heat: Mean of the last feature maps (H, W).
         class_map: Contributions to the score of the class (H, W).
-        partial_correlation: Partial correlations of the channels (C, C).
-        pairs: The strongest pairs (P, 2).
-        strengths: Their partial correlations (P,).
-        activations: Activation maps of their channels (P, 2, H, W).
+        graph: The graph of the channels.
     """
 
     target: str
@@ -27,10 +46,7 @@ class Explanation:
     predicted: str
     heat: np.ndarray
     class_map: np.ndarray
-    partial_correlation: np.ndarray
-    pairs: np.ndarray
-    strengths: np.ndarray
-    activations: np.ndarray
+    graph: ChannelGraph
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from isice.explanations import ExplainedImage, Explanation
+from isice.explanations import ChannelGraph, ExplainedImage, Explanation
 from isice.report.explain_page import (
     explained_maps_figure,
     find_heat_maps,
@@ -22,7 +22,8 @@ LONG = ("200.Common_Yellowthroat", "W" * 40, "a name of many words that goes on 
 
 def explanation(target, predicted=None, probability=0.69):
     nothing = np.zeros((0, 2))
-    return Explanation(target, probability, predicted or target, PICTURE, PICTURE, np.eye(2), nothing, nothing, nothing)
+    graph = ChannelGraph(np.eye(2), nothing, nothing, nothing)
+    return Explanation(target, probability, predicted or target, PICTURE, PICTURE, graph)
 
 
 def boxes(figure):

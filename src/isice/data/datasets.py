@@ -63,6 +63,8 @@ _Textures = partial(
     test_size=textures.TEST_SIZE,
 )
 
+_Photos = partial(DatasetInfo, channels=3, image_size=448)
+
 DATASETS: dict[str, DatasetInfo] = {
     "digits": _Embedded(
         num_classes=10,
@@ -85,30 +87,24 @@ DATASETS: dict[str, DatasetInfo] = {
         load=partial(textures.load_textures, family="partial"),
         protocol="equal means and variances, covariances that differ by at most 0.12",
     ),
-    "mit_indoor67": DatasetInfo(
+    "mit_indoor67": _Photos(
         num_classes=67,
-        channels=3,
-        image_size=448,
         train_size=5360,
         test_size=1340,
         source="https://web.mit.edu/torralba/www/indoor.html",
         load=layouts.load_mit_indoor67,
         protocol="TrainImages.txt / TestImages.txt, a subset of the 15,620 images",
     ),
-    "cub200": DatasetInfo(
+    "cub200": _Photos(
         num_classes=200,
-        channels=3,
-        image_size=448,
         train_size=5994,
         test_size=5794,
         source="https://www.vision.caltech.edu/datasets/cub_200_2011/",
         load=layouts.load_cub200,
         protocol="train_test_split.txt; no boxes, no part annotations",
     ),
-    "aircraft": DatasetInfo(
+    "aircraft": _Photos(
         num_classes=100,
-        channels=3,
-        image_size=448,
         train_size=6667,
         test_size=3333,
         source="torchvision FGVCAircraft",
@@ -117,20 +113,16 @@ DATASETS: dict[str, DatasetInfo] = {
         protocol="100 variants, official trainval / test",
         note="the paper prints 6,600 / 3,400; the official lists have 6,667 / 3,333",
     ),
-    "cars": DatasetInfo(
+    "cars": _Photos(
         num_classes=196,
-        channels=3,
-        image_size=448,
         train_size=8144,
         test_size=8041,
         source="the layout of torchvision StanfordCars; the original site is gone",
         load=layouts.load_cars,
         protocol="official train / test",
     ),
-    "dtd": DatasetInfo(
+    "dtd": _Photos(
         num_classes=47,
-        channels=3,
-        image_size=448,
         train_size=3760,
         test_size=1880,
         source="torchvision DTD",
@@ -140,9 +132,8 @@ DATASETS: dict[str, DatasetInfo] = {
         note="the paper prints 4,512 / 1,128; every official split has 3,760 / 1,880",
         n_partitions=10,
     ),
-    "inaturalist2017": DatasetInfo(
+    "inaturalist2017": _Photos(
         num_classes=5089,
-        channels=3,
         image_size=299,
         train_size=579184,
         test_size=95986,
@@ -151,9 +142,8 @@ DATASETS: dict[str, DatasetInfo] = {
         load=layouts.load_inaturalist2017,
         protocol="train2017.json / val2017.json; the competition's validation split is the test split",
     ),
-    "mini_imagenet": DatasetInfo(
+    "mini_imagenet": _Photos(
         num_classes=100,
-        channels=3,
         image_size=224,
         train_size=54000,
         test_size=6000,
@@ -162,9 +152,8 @@ DATASETS: dict[str, DatasetInfo] = {
         protocol="90:10 in every class, seeded by data.partition; the paper's own split is not published",
         n_partitions=None,
     ),
-    "imagenet100": DatasetInfo(
+    "imagenet100": _Photos(
         num_classes=100,
-        channels=3,
         image_size=224,
         train_size=126689,
         test_size=5000,
@@ -173,10 +162,8 @@ DATASETS: dict[str, DatasetInfo] = {
         protocol="all training and validation images of the 100 classes",
         note="the paper prints 130,000 (1,300 per class); ILSVRC 2012 has fewer in some classes, 126,689 in all",
     ),
-    "folder": DatasetInfo(
+    "folder": _Photos(
         num_classes=None,
-        channels=3,
-        image_size=448,
         train_size=None,
         test_size=None,
         source="any folder: <class>/*, or train/<class>/* and test/<class>/* or val/<class>/*",

@@ -16,11 +16,6 @@ class DeviceLoader(DataLoader[tuple[Tensor, int]]):
     """A loader whose workers return uint8 pixels; the device converts and normalises them.
 
     Transferring uint8 instead of float32 takes a quarter of the bandwidth.
-
-    Args:
-        split: The images.
-        device: Device of the batches.
-        **options: Options of ``DataLoader``.
     """
 
     def __init__(self, split: Split, device: torch.device, **options: Any) -> None:

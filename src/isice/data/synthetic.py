@@ -28,15 +28,6 @@ def texture_covariances(
     exactly equal, because covariance and partial correlations (with variances) determine each
     other.
 
-    Args:
-        family: ``"correlation"`` or ``"partial"``.
-        n_classes: Number of classes K.
-        channels: Number of channels C, even.
-        seed: Seed of the pairs and factors.
-
-    Returns:
-        Matrices (K, C, C).
-
     Example:
         >>> texture_covariances(n_classes=3, channels=8).shape
         torch.Size([3, 8, 8])
@@ -64,17 +55,10 @@ def _paired(channels: int, generator: torch.Generator) -> Tensor:
 
 
 def gaussian_fields(covariances: Tensor, *, size: int, smoothness: float = 0.5, seed: int = 0) -> Tensor:
-    """Draw one Gaussian field with mean zero on a torus for each channel covariance.
+    """Draw one Gaussian field with mean zero on a torus for each channel covariance (B, C, C).
 
-    Args:
-        covariances: Channel covariances (B, C, C), positive definite.
-        size: Height and width of the fields.
-        smoothness: Weight of the neighbours in a 3×3 blur that keeps the variances; 0 is white
-            noise.
-        seed: Seed of the fields.
-
-    Returns:
-        Images (B, C, size, size).
+    ``smoothness`` is the weight of the neighbours in a 3×3 blur that keeps the variances; 0 is white
+    noise.
 
     Example:
         >>> gaussian_fields(torch.eye(8).expand(2, 8, 8), size=14).shape
@@ -99,18 +83,9 @@ def make_textures(
     size: int = 14,
     seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Draw textures and their labels.
+    """Draw textures and their labels, which cycle through the classes of :func:`texture_covariances`.
 
-    Args:
-        n_images: Number of images; the labels cycle through the classes.
-        family: ``"correlation"`` or ``"partial"``, see :func:`texture_covariances`.
-        n_classes: Number of classes.
-        channels: Channels C of the images, even.
-        size: Height and width.
-        seed: Seed of the images; the classes are always the same.
-
-    Returns:
-        Images (n_images, C, size, size) and labels (n_images,).
+    ``seed`` is that of the images; the classes are always the same.
 
     Example:
         >>> images, labels = make_textures(8)

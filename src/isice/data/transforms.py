@@ -67,8 +67,7 @@ def create_transforms(
             adds RandAugment to ``"crop"``. Evaluation resizes, or takes the central crop where
             training crops.
         size: Height and width of the result.
-        mean: Mean per channel to subtract; None for no normalisation.
-        std: Standard deviation per channel to divide by; None with ``mean``.
+        mean, std: The normalisation per channel; both None for none.
         color_jitter: Strength of random brightness, contrast and saturation changes; 0 for none.
 
     Example:
@@ -97,11 +96,7 @@ class Normalize:
     """Convert an image or a batch to float32 in [0, 1], then normalise: (x − mean)/std per channel.
 
     The normalisation is in place, which is several times faster than a chain of transforms.
-    Floating-point images are expected in [0, 1].
-
-    Args:
-        mean: Mean per channel; None for no normalisation.
-        std: Standard deviation per channel; None with ``mean``.
+    Floating-point images are expected in [0, 1]. ``mean`` and ``std`` are both None for none.
 
     Example:
         >>> Normalize((0.5,), (0.25,))(torch.tensor([[[0, 255]]], dtype=torch.uint8))

@@ -1,6 +1,7 @@
 """Explain trained networks: heat maps, class activation maps, channel graphs, spectra and sparsity patterns."""
 
-from .graph import ChannelGraph, channel_graphs, partial_correlations
+from ..explanations import ChannelGraph
+from .graph import channel_graphs, partial_correlations
 from .maps import class_maps, mean_maps
 from .runs import explain_runs, explain_samples
 from .structure import Structure, isice_before_after, structure

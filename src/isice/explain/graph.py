@@ -1,40 +1,17 @@
 """Partial-correlation graph of the channels of an image."""
 
-from dataclasses import dataclass
-
-import numpy as np
 import torch
 from torch import Tensor
 
 from .._checks import check_int
+from ..explanations import ChannelGraph
 from ..models import Network
+from ..models.backbone import evaluating
 from ..ops.correlation import partial_correlation
 from ..ops.covariance import covariance
 from ..ops.regularized_precision import regularized_precision
 from ..pooling import Pooling
-from .maps import check_network, enlarge, evaluation
-
-
-@dataclass(frozen=True)
-class ChannelGraph:
-    """The channel pairs of one image with the largest partial correlations.
-
-    Attributes:
-        partial_correlation: All partial correlations (C, C), with a unit diagonal.
-        pairs: Channel pairs (P, 2), sorted by decreasing absolute partial correlation.
-        strengths: Their partial correlations (P,).
-        activations: Activation maps (P, 2, H, W) of the channels, each divided by its maximum.
-    """
-
-    partial_correlation: np.ndarray
-    pairs: np.ndarray
-    strengths: np.ndarray
-    activations: np.ndarray
-
-    @property
-    def regions(self) -> np.ndarray:
-        """Where both channels of a pair are active (P, H, W): the minimum of the two activations."""
-        return np.asarray(self.activations.min(axis=1))
+from .maps import check_network, enlarge
 
 
 def channel_graphs(model: Network, images: Tensor, *, n_pairs: int = 6) -> list[ChannelGraph]:
@@ -54,7 +31,7 @@ def channel_graphs(model: Network, images: Tensor, *, n_pairs: int = 6) -> list[
     """
     check_int("channel_graphs", "n_pairs", n_pairs, minimum=1)
     check_network("channel_graphs", model)
-    with evaluation(model), torch.no_grad():
+    with evaluating(model), torch.no_grad():
         images = images.to(next(model.parameters()))
         features = model.forward_features(images).float()
         matrices = partial_correlations(model.pooling, features)

@@ -1,7 +1,6 @@
 """Heat maps: mean activation of the last feature map, and class activation maps."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -10,6 +9,7 @@ from torch.nn.functional import interpolate
 
 from .._checks import check_choice
 from ..models import Network
+from ..models.backbone import evaluating
 
 METHODS = ("centered", "hires_cam", "grad_cam")
 
@@ -34,7 +34,7 @@ def mean_maps(model: Network, images: Tensor) -> np.ndarray:
         (2, 16, 16)
     """
     check_network("mean_maps", model)
-    with evaluation(model), torch.no_grad():
+    with evaluating(model), torch.no_grad():
         images = images.to(next(model.parameters()))
         features = model.forward_features(images)
     return enlarge(features.float().mean(dim=1), images)
@@ -71,7 +71,7 @@ def class_maps(
     """
     check_choice("class_maps", "method", method, METHODS)
     check_network("class_maps", model)
-    with evaluation(model):
+    with evaluating(model):
         images = images.to(next(model.parameters()))
         with torch.no_grad():
             features = model.forward_features(images)
@@ -116,18 +116,6 @@ def check_network(who: str, model: nn.Module) -> None:
         raise TypeError(f"{who}: expected an isice Network, got {type(model).__name__}; create one with attach().")
     if model.num_classes == 0:
         raise ValueError(f"{who}: expected a network with classes, got num_classes=0; create it with num_classes.")
-
-
-@contextmanager
-def evaluation(model: nn.Module) -> Iterator[None]:
-    """Set eval mode within the context and restore the mode of every module afterwards."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def enlarge(maps: Tensor, images: Tensor) -> np.ndarray:

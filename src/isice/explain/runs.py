@@ -66,12 +66,11 @@ def explain_runs(
         )
     explained = []
     for source in images:
-        picture = _picture(next(iter(runs.values())).config.data, source)
+        picture, title = _read(next(iter(runs.values())).config.data, source)
         seen = {
             label: explain_image(trained, picture, target=target, method=method, n_pairs=n_pairs)
             for label, trained in runs.items()
         }
-        title = _title(next(iter(runs.values())).config.data, source)
         explained.append(ExplainedImage(str(source), title, _displayed(runs, picture), seen))
     return explained
 
@@ -107,17 +106,13 @@ def explain_image(
     maps, classes = class_maps(model, image, number, method=method)
     with torch.no_grad():
         scores = model(image)[0].softmax(dim=0)
-    graph = channel_graphs(model, image, n_pairs=n_pairs)[0]
     return Explanation(
         target=trained.classes[int(classes[0])],
         probability=float(scores[int(classes[0])]),
         predicted=trained.classes[int(scores.argmax())],
         heat=mean_maps(model, image)[0],
         class_map=maps[0],
-        partial_correlation=graph.partial_correlation,
-        pairs=graph.pairs,
-        strengths=graph.strengths,
-        activations=graph.activations,
+        graph=channel_graphs(model, image, n_pairs=n_pairs)[0],
     )
 
 
@@ -132,25 +127,17 @@ def _labelled(runs: list[tuple[Path, Trained]]) -> dict[str, Trained]:
     return {label: trained for label, (_, trained) in zip(labels, runs, strict=True)}
 
 
-def _picture(config: DataConfig, source: str | Path) -> Tensor:
-    """Read an image file or a test image of the dataset, without transforms."""
+def _read(config: DataConfig, source: str | Path) -> tuple[Tensor, str]:
+    """Read an image file or a test image of the dataset, without transforms; return it with its title."""
     if not str(source).startswith(_TEST):
-        return read_image(source)
+        return read_image(source), Path(source).name
     number = str(source).removeprefix(_TEST)
-    split = load_splits(config).test
+    splits = load_splits(config)
+    split = splits.test
     if not number.isdecimal() or int(number) >= len(split):
         raise ValueError(f"explain: expected {_TEST}0 … {_TEST}{len(split) - 1} for a test image, got {str(source)!r}.")
-    return split.source[int(split.indices[int(number)])]
-
-
-def _title(config: DataConfig, source: str | Path) -> str:
-    """Return the title of an image on the page; a test image with its true class."""
-    number = str(source).removeprefix(_TEST)
-    if number == str(source):
-        return Path(source).name
-    splits = load_splits(config)
-    true = splits.info.classes[int(splits.test.targets[int(number)])]
-    return f"test image {number}, true class {true}"
+    true = splits.info.classes[int(split.targets[int(number)])]
+    return split.source[int(split.indices[int(number)])], f"test image {number}, true class {true}"
 
 
 def _network_input(trained: Trained, picture: Tensor) -> tuple[Tensor, Tensor]:

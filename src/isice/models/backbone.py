@@ -8,7 +8,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_floating, check_int, suggestion
+from .._checks import check_images, check_int, suggestion
 from .feature_maps import (
     call,
     call_forward_features,
@@ -86,14 +86,19 @@ class Backbone(nn.Module):
             size = self.built_for if img_size is not None or self.fixed_size is not None else None
             self.config = {"name": self.name, "in_chans": self.in_chans, "img_size": size}
         self.model = model
-        with _evaluating(model):
+        with evaluating(model):
             self._extract = drop_head(self.name, model)
             self.out_channels = self._probe(asked=img_size is not None)
         self.training = model.training
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images (B, in_chans, H, W) to features (B, out_channels, H', W')."""
-        self._check_images(x)
+        check_images(self.name, x, self.in_chans)
+        if self.fixed_size is not None and tuple(x.shape[-2:]) != self.fixed_size:
+            raise ValueError(
+                f"{self.name}: expected images of {_size(self.fixed_size)} pixels, got {_size(x.shape[-2:])}; "
+                f"resize them, or create the model with img_size=({x.shape[-2]}, {x.shape[-1]})."
+            )
         if torch.compiler.is_compiling():
             return self._features(x)
         try:
@@ -111,7 +116,7 @@ class Backbone(nn.Module):
     def _accepts(self, size: tuple[int, int]) -> bool:
         """Whether a blank image of this size passes through the network."""
         try:
-            with _evaluating(self.model), torch.no_grad():
+            with evaluating(self.model), torch.no_grad():
                 self._features(self._blank(size))
         except _SIZE_ERRORS:
             return False
@@ -142,19 +147,6 @@ class Backbone(nn.Module):
                 f"{self.name}: expected a module that maps images {tuple(blank.shape)} to (B, C, H, W), but it raised "
                 f"{type(error).__name__}: {error}; pass img_size=(height, width) if it needs another size."
             ) from error
-
-    def _check_images(self, x: Any) -> None:
-        check_floating(self.name, x)
-        if x.ndim != 4 or x.shape[1] != self.in_chans:
-            raise ValueError(
-                f"{self.name}: expected images (B, {self.in_chans}, H, W), got {tuple(x.shape)}; "
-                "pass a batch of channels-first images, or create the model with another in_chans."
-            )
-        if self.fixed_size is not None and tuple(x.shape[-2:]) != self.fixed_size:
-            raise ValueError(
-                f"{self.name}: expected images of {_size(self.fixed_size)} pixels, got {_size(x.shape[-2:])}; "
-                f"resize them, or create the model with img_size=({x.shape[-2]}, {x.shape[-1]})."
-            )
 
     def extra_repr(self) -> str:
         return f"{self.name}, in_chans={self.in_chans}, out_channels={self.out_channels}"
@@ -258,8 +250,8 @@ def _own_size(model: nn.Module) -> tuple[int, int]:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Switch to eval mode; afterwards restore each mode, new modules taking the model's."""
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Set eval mode within the context; afterwards restore each mode, new modules taking the model's."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from .._atomic import replace_files
 from .model_card import card_text
 from .saved_arguments import check_arguments, check_backbone_arguments
+from .weights import plain_weights
 
 if TYPE_CHECKING:
     from .network import Network
@@ -85,17 +86,11 @@ class HubModel(ModelHubMixin, library_name="isice", pipeline_tag="image-classifi
         from .. import __version__
 
         network = self.config  # type: ignore[attr-defined]
-        return {
-            "library_name": "isice",
-            "schema": SCHEMA,
-            "isice_version": __version__,
-            "network": network,
-            "about": self.about,
-        }
+        config = {"library_name": "isice", "schema": SCHEMA, "isice_version": __version__}
+        return {**config, "network": network, "about": self.about}
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        state = self.state_dict()  # type: ignore[attr-defined]
-        weights = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in state.items()}
+        weights = plain_weights(self)  # type: ignore[arg-type]
         # Not save_file, which hides the cause of a failed write.
         (save_directory / _WEIGHTS).write_bytes(safetensors.torch.save(weights, metadata={"format": "pt"}))
 
@@ -125,11 +120,8 @@ class HubModel(ModelHubMixin, library_name="isice", pipeline_tag="image-classifi
 def find_shared(name: str) -> tuple[str, str | None] | None:
     """Find a shared network: return (folder or repository, revision), or None if it is a backbone.
 
-    Folders and repositories in the format of timm are backbones.
-
-    Args:
-        name: ``"hf-hub:owner/name"``, optionally with ``"@revision"``, ``"local-dir:folder"``, or a
-            path that begins with ``.``, ``/`` or ``~``. Any other name is a backbone.
+    A network has a name ``"hf-hub:owner/name"``, optionally with ``"@revision"``, ``"local-dir:folder"``,
+    or a path that begins with ``.``, ``/`` or ``~``. In the format of timm these are backbones, too.
     """
     folder = local_folder(name)
     if folder is not None:
@@ -144,11 +136,7 @@ def find_shared(name: str) -> tuple[str, str | None] | None:
 
 
 def timm_arguments(name: str) -> dict[str, Any]:
-    """Return the architecture (``name``) and arguments in a config of timm, after checking them.
-
-    Args:
-        name: ``"hf-hub:owner/name"``, optionally with ``"@revision"``, or ``"local-dir:folder"``.
-    """
+    """Return the architecture (``name``) and arguments in a config of timm, after checking them."""
     folder = local_folder(name)
     repo, _, revision = name.removeprefix(HUB).partition("@")
     path = folder / _CONFIG if folder is not None else _download(repo, _CONFIG, revision=revision or None)

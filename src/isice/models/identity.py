@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .._checks import check_floating, check_int
+from .._checks import check_images, check_int
 
 
 class Identity(nn.Module):
@@ -29,10 +29,5 @@ class Identity(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Check and return the images."""
-        check_floating(self.name, x)
-        if x.ndim != 4 or x.shape[1] != self.in_chans:
-            raise ValueError(
-                f"{self.name}: expected images (B, {self.in_chans}, H, W), got {tuple(x.shape)}; "
-                "pass a batch of channels-first images, or create the model with another in_chans."
-            )
+        check_images(self.name, x, self.in_chans)
         return x

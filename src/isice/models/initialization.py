@@ -1,6 +1,6 @@
 """Data-driven start of a pooling: features of a few training batches, before the first step."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from .._checks import check_int
+from .backbone import evaluating
 from .network import Network
 
 
@@ -44,7 +45,8 @@ def initialize(model: Network, loader: Iterable[Any], *, images: int = 256) -> i
         return 0
     place = next(model.parameters())
     features, seen = list[Tensor](), 0
-    with _evaluating(model):
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.training]
+    with evaluating(model), _batch_statistics(norms):
         for batch in loader:
             x = batch if isinstance(batch, Tensor) else batch[0]
             features.append(model.forward_features(x.to(place.device)).float())
@@ -58,12 +60,9 @@ def initialize(model: Network, loader: Iterable[Any], *, images: int = 256) -> i
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Set eval mode but for BatchNorm in training mode, and restore modes and statistics."""
-    modes = {module: module.training for module in model.modules()}
-    norms = [module for module, training in modes.items() if isinstance(module, _BatchNorm) and training]
+def _batch_statistics(norms: Sequence[nn.Module]) -> Iterator[None]:
+    """Let BatchNorm layers normalise by the batch, and restore their running statistics afterwards."""
     statistics = [{name: value.clone() for name, value in norm.named_buffers()} for norm in norms]
-    model.eval()
     for norm in norms:
         norm.train()
     try:
@@ -71,5 +70,3 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for norm, saved in zip(norms, statistics, strict=True):
             norm.load_state_dict(saved, strict=False)
-        for module, training in modes.items():
-            module.training = training

@@ -28,40 +28,24 @@ def _is_sizes(value: Any) -> bool:
     return several or _is_size(value)
 
 
-def _is_size_or_none(value: Any) -> bool:
-    return value is None or _is_size(value)
-
-
 def _is_image_size(value: Any) -> bool:
     return value is None or (_is_sizes(value) and (isinstance(value, int) or len(value) == 2))
 
 
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_word(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"\w{0,40}", value) is not None
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"\w[\w.]{0,99}", value) is not None
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _is_text(pattern: str) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value, re.DOTALL) is not None
 
 
 _Check = tuple[Callable[[Any], bool], str]
 _SIZES: _Check = (_is_sizes, "an integer or a list of integers")
 _NUMBER: _Check = (_is_number, "a finite number")
-_BOOL: _Check = (_is_bool, "true or false")
-_WORD: _Check = (_is_word, "a word")
+_BOOL: _Check = (lambda value: isinstance(value, bool), "true or false")
+_WORD: _Check = (_is_text(r"\w{0,40}"), "a word")
 _HEAD: dict[str, _Check] = {
-    "name": (_is_name, "the registered name of a backbone, without a source or path"),
-    "pooling": (_is_text, "a spec string"),
+    "name": (_is_text(r"\w[\w.]{0,99}"), "the registered name of a backbone, without a source or path"),
+    "pooling": (_is_text(".*"), "a spec string"),
     "num_classes": (_is_size, "an integer"),
-    "reduce": (_is_size_or_none, "an integer or null"),
+    "reduce": (lambda value: value is None or _is_size(value), "an integer or null"),
     "in_chans": (_is_size, "an integer"),
 }
 _BACKBONE: dict[str, _Check] = {
@@ -126,11 +110,7 @@ _BACKBONE: dict[str, _Check] = {
 
 
 def check_arguments(arguments: Any, where: str) -> dict[str, Any]:
-    """Return the arguments of a network in a file, after checking their names and types.
-
-    Args:
-        arguments: The value read from the file.
-        where: The file or folder, for messages.
+    """Return the arguments of a network in the file ``where``, after checking their names and types.
 
     Example:
         >>> network = {"name": "small_cnn", "pooling": "gap", "num_classes": 2, "reduce": None, "in_chans": 3}

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .._checks import check_floating, check_int
+from .._checks import check_images, check_int
 
 
 class SmallCNN(nn.Sequential):
@@ -40,12 +40,7 @@ class SmallCNN(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images (B, in_chans, H, W) to features (B, out_channels, H, W)."""
-        check_floating(self.name, x)
-        if x.ndim != 4 or x.shape[1] != self.in_chans:
-            raise ValueError(
-                f"{self.name}: expected images (B, {self.in_chans}, H, W), got {tuple(x.shape)}; "
-                "pass a batch of channels-first images, or create the model with another in_chans."
-            )
+        check_images(self.name, x, self.in_chans)
         for block in self:
             x = block(x)
         return x

@@ -149,6 +149,11 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
         ) from error
 
 
+def plain_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return a copy of the state dict that safetensors accepts: on the CPU, contiguous, no shared memory."""
+    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in model.state_dict().items()}
+
+
 def check_file(path: str | Path) -> Path:
     """Return ``path`` as a Path to an existing file."""
     file = Path(path).expanduser()

@@ -20,8 +20,5 @@ class Covariance(SPDPooling):
     fidelity = "verified"
     evidence = "the covariance step of jiangtaoxie/fast-MPN-COV; numpy.cov in tests/ops/test_covariance.py"
 
-    def __init__(self, in_channels: int) -> None:
-        super().__init__(in_channels)
-
     def transform(self, cov: Tensor) -> Tensor:
         return cov

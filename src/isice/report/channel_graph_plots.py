@@ -25,7 +25,6 @@ def channel_graph_figure(
     title: str = "",
     names: Sequence[str] | None = None,
     columns: int = 3,
-    dpi: int = 120,
 ) -> Figure:
     """Draw the graph of the strongest pairs of channels, and their activations.
 
@@ -37,10 +36,9 @@ def channel_graph_figure(
         title: Title of the graph.
         names: Names of all channels; their numbers by default.
         columns: Pairs side by side.
-        dpi: Dots per inch.
     """
     lines = -(-max(len(pairs), 1) // columns)
-    figure = Figure(figsize=(3.6 + 1.75 * columns, max(3.7, 2.05 * lines + 0.5)), dpi=dpi)
+    figure = Figure(figsize=(3.6 + 1.75 * columns, max(3.7, 2.05 * lines + 0.5)), dpi=120)
     panels: Any = figure.subfigures(1, 2, width_ratios=[3.6, 1.75 * columns])
     left, right = panels
     words = [str(i) for i in range(int(np.max(pairs, initial=0)) + 1)] if names is None else list(names)

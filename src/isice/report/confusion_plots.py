@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from ..records import evaluation_on_test
 from .panel_plots import has_panels
 from .results import Results
 from .text_wrap import wrap_text
@@ -24,11 +23,7 @@ def confusion_figure(results: Results) -> Figure | None:
     """
     if has_panels(results):
         return None
-    found = [
-        (group.label, evaluation)
-        for group in results.groups
-        if (evaluation := next(filter(None, map(evaluation_on_test, group.finished)), None)) is not None
-    ][:MAX_MATRICES]
+    found = [(group.label, one) for group in results.groups for one in group.evaluations[:1]][:MAX_MATRICES]
     if not found or any(evaluation["classes"] != found[0][1]["classes"] for _, evaluation in found):
         return None
     columns = 2 if len(found) in (2, 4) else min(len(found), 3)
@@ -68,7 +63,7 @@ def confusion_caption(results: Results) -> str:
     """Describe :func:`confusion_figure`, with the most frequent mistakes."""
     text = "Confusion on the test data, in percent of the true class"
     for group in results.groups:
-        for evaluation in filter(None, map(evaluation_on_test, group.finished)):
+        for evaluation in group.evaluations:
             pairs = confused_pairs(evaluation, 3)
             if pairs:
                 worst = ", ".join(f"{true} predicted as {predicted} ({count})" for true, predicted, count in pairs)

@@ -34,15 +34,8 @@ _GRAPH_CAPTION = (
 def write_explanations(images: Sequence[ExplainedImage], folder: Path, *, graphs: bool = True) -> dict[str, Path]:
     """Write all figures and ``explain.html``, replacing those of an earlier call.
 
-    ``captions.json`` keeps the captions of the heat maps, for the report of the folder's runs.
-
-    Args:
-        images: The images.
-        folder: Where to write.
-        graphs: Whether to draw channel graphs.
-
-    Returns:
-        The paths written: ``"html"``, and the figures by their file names.
+    ``captions.json`` keeps the captions of the heat maps, for the report of the folder's runs. The
+    paths written are returned: ``"html"``, and the figures by their file names.
     """
     folder.mkdir(parents=True, exist_ok=True)
     earlier = _find_earlier(folder)
@@ -98,10 +91,9 @@ def _draw_section(image: ExplainedImage, folder: Path, stem: str, graphs: bool) 
     """Draw the heat maps of an image, then a channel graph for each network."""
     pictures = [_draw(folder / f"{stem}-maps.png", partial(explained_maps_figure, image), _MAPS_CAPTION)]
     for label, found in image.explanations.items() if graphs else ():
-        caption = _GRAPH_CAPTION.format(label=label, channels=len(found.partial_correlation))
-        draw = partial(
-            channel_graph_figure, image.picture, found.pairs, found.strengths, found.activations, title=label
-        )
+        caption = _GRAPH_CAPTION.format(label=label, channels=len(found.graph.partial_correlation))
+        pairs = (found.graph.pairs, found.graph.strengths, found.graph.activations)
+        draw = partial(channel_graph_figure, image.picture, *pairs, title=label)
         pictures.append(_draw(folder / f"{stem}-graph-{_slug(label)}.png", draw, caption))
     return pictures
 

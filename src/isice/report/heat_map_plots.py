@@ -78,11 +78,7 @@ def to_grey(picture: np.ndarray) -> np.ndarray:
 def maps_figure(rows: Sequence[MapRow], columns: Sequence[str], *, size: float = TILE_INCHES, dpi: int = 120) -> Figure:
     """Draw one row per image: the image itself, then its map for each of ``columns`` (heads).
 
-    Args:
-        rows: Images and maps.
-        columns: Names of the maps.
-        size: Width of a tile in inches.
-        dpi: Dots per inch.
+    ``size`` is the width of a tile in inches.
     """
     for row in rows:
         if len(row.maps) != len(columns):

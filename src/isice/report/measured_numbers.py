@@ -24,12 +24,7 @@ class Measured:
 
 
 class MeasuredNumbers:
-    """Our numbers, by place and metric.
-
-    Args:
-        manifest: The experiment.
-        records: Records; those of other experiments are ignored.
-    """
+    """Our numbers, by place and metric; records of other experiments are ignored."""
 
     def __init__(self, manifest: Manifest, records: list[Record]) -> None:
         self.manifest = manifest

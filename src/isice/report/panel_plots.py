@@ -1,11 +1,8 @@
 """Accuracies of an experiment with one panel per task and one row per method."""
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..metrics import wilson_interval
-from ..records import evaluation_on_test
 from .results import Group, Results
 from .significance import compare_with_best
 from .theme import colour_of
@@ -71,35 +68,21 @@ def _panels(results: Results) -> dict[str, dict[str, Group]]:
 def _draw(axes: Axes, members: dict[str, Group], order: list[str]) -> None:
     for label, group in members.items():
         row, colour = order.index(label), colour_of(order.index(label))
-        mean, low, high = accuracy_interval(group)
+        mean, low, high = group.accuracy_interval
         axes.plot([low, high], [row, row], color=colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
         axes.plot([mean], [row], "o", color=colour, markersize=8)
         axes.annotate(f"{mean:.1f}", (mean, row), (0, 8), textcoords="offset points", ha="center", fontsize=9.5)
-    chance = _chance(next(iter(members.values())))
-    if chance is not None:
-        axes.axvline(chance, color="#808890", linestyle=(0, (3, 2)), linewidth=1)
+    evaluations = next(iter(members.values())).evaluations
+    if evaluations:  # guessing, for classes of equal size
+        axes.axvline(100 / len(evaluations[0]["classes"]), color="#808890", linestyle=(0, (3, 2)), linewidth=1)
     axes.set(xlim=(0, 108), xticks=(0, 25, 50, 75, 100))
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
 
 
-def accuracy_interval(group: Group) -> tuple[float, float, float]:
-    """Return the mean accuracy in percent and its 95 % interval for the number of test images."""
-    done = [record for record in group.finished if "accuracy" in record]
-    mean = float(np.mean([record["accuracy"]["test"] for record in done]))
-    low, high = wilson_interval(mean, done[0]["images"]["test"])
-    return 100 * mean, 100 * low, 100 * high
-
-
-def _chance(group: Group) -> float | None:
-    """Return the accuracy (%) of guessing, for classes of equal size."""
-    evaluation = next(filter(None, map(evaluation_on_test, group.finished)), None)
-    return None if evaluation is None else 100 / len(evaluation["classes"])
-
-
 def _measured(title: str, members: dict[str, Group]) -> str:
     """Return one sentence with the methods of a task, those significantly below the best apart."""
-    numbers = {label: accuracy_interval(group)[0] for label, group in members.items()}
+    numbers = {label: group.accuracy_interval[0] for label, group in members.items()}
     verdicts = compare_with_best(list(members.values()))
     worse = [label for label, verdict in zip(members, verdicts, strict=True) if verdict and verdict.significant]
     texts = {label: f"{label} {number:.1f} %" for label, number in numbers.items()}

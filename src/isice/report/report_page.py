@@ -76,7 +76,7 @@ def build_report(results: Results, limits: Limits | None = None) -> Report:
     return Report(
         title=results.title,
         description=results.description,
-        remarks=_remarks(results),
+        remarks=_chosen_on_test(results) + _plan_remarks(results),
         comparisons=_comparisons(results, limits),
         table=table,
         table_note=TEST_NOTE if table is not None and "against the best" in table.columns else "",
@@ -124,10 +124,6 @@ def _shared_settings(results: Results) -> dict[str, Any]:
         return {}
     shared = {key: value for key, value in configs[0].items() if all(config.get(key) == value for config in configs)}
     return {key: "none" if value is None else value for key, value in shared.items()}
-
-
-def _remarks(results: Results) -> list[str]:
-    return _chosen_on_test(results) + _plan_remarks(results)
 
 
 def _chosen_on_test(results: Results) -> list[str]:

@@ -9,7 +9,8 @@ from .._tables import flatten
 from ..experiments.job_configs import family_of_record
 from ..experiments.manifest import FILE as EXPERIMENT_FILE
 from ..experiments.manifest import Manifest, read_manifest
-from ..records import Record, find_records
+from ..metrics import mean_std, wilson_interval
+from ..records import Record, evaluation_on_test, find_records
 
 # Fields that a report shows, and those of a training run.
 _SHOWN = ("config",)
@@ -35,6 +36,19 @@ class Group:
     def finished(self) -> list[Record]:
         """The records with a result."""
         return [record for record in self.records if record["status"] == "finished"]
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The evaluations of the finished runs on the test data."""
+        return [found for found in map(evaluation_on_test, self.finished) if found is not None]
+
+    @property
+    def accuracy_interval(self) -> tuple[float, float, float]:
+        """Mean test accuracy in percent, and its 95 % interval for the number of test images."""
+        done = [record for record in self.finished if "accuracy" in record]
+        mean = mean_std([record["accuracy"]["test"] for record in done]).mean
+        low, high = wilson_interval(mean, done[0]["images"]["test"])
+        return 100 * mean, 100 * low, 100 * high
 
 
 @dataclass(frozen=True)
@@ -66,9 +80,7 @@ class Results:
 def load_results(folder: str | Path, manifest: Manifest | None = None) -> Results:
     """Read the records of a folder of runs, or of one run.
 
-    Args:
-        folder: The folder.
-        manifest: The experiment; by default that of the folder's ``experiment.json``, if any.
+    The experiment is by default that of the folder's ``experiment.json``, if any.
     """
     folder = Path(folder)
     manifest = manifest or (read_manifest(folder) if folder.is_dir() else None)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..records import evaluation_on_test
 from .results import Group
 
 LEVEL = 0.05
@@ -93,8 +92,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def _correct(group: Group) -> tuple[tuple[object, ...], np.ndarray] | None:
     """Return what identifies the test images, and the share of runs that classify each correctly."""
-    found = [evaluation for evaluation in map(evaluation_on_test, group.finished) if evaluation is not None]
-    found = [evaluation for evaluation in found if evaluation.get("predicted")]
+    found = [evaluation for evaluation in group.evaluations if evaluation.get("predicted")]
     if not found or any(evaluation["targets"] != found[0]["targets"] for evaluation in found):
         return None
     data = found[0]["data"]

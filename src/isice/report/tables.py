@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from .._markup import escape_control, escape_markdown
-from ..metrics import mean_std, wilson_interval
+from ..metrics import mean_std
 from .results import Group, Results
 from .significance import compare_with_best
 
@@ -27,16 +27,7 @@ _LATEX = {
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{"±": r"$\pm$", "−": "$-$", "×": r"$\times$", "÷": r"$\div$", "≥": r"$\ge$", "≤": r"$\le$", "→": r"$\to$"},
     **{"λ": r"$\lambda$", "η": r"$\eta$", "Ω": r"$\Omega$", "Σ": r"$\Sigma$", "∇": r"$\nabla$", "‖": r"$\|$"},
-    **{
-        "ä": r"\"{a}",
-        "₁": r"$_1$",
-        "²": r"$^2$",
-        "\u0302": r"\^{}",
-        "√": r"$\surd$",
-        "…": r"\dots{}",
-        "—": "---",
-        "–": "--",
-    },
+    **{"₁": r"$_1$", "²": r"$^2$", "\u0302": r"\^{}", "√": r"$\surd$", "…": r"\dots{}", "—": "---", "–": "--"},
     **{mark: f"\\textsuperscript{{{letter}}}" for mark, letter in zip(NOTE_MARKS, "abcdefghijklm", strict=True)},
 }
 
@@ -125,12 +116,10 @@ def result_table(results: Results) -> Table:
 
 
 def _interval(group: Group) -> str:
-    done = group.finished
-    if not done:
+    if not group.finished:
         return MISSING
-    accuracy = mean_std([record["accuracy"]["test"] for record in done]).mean
-    low, high = wilson_interval(accuracy, done[0]["images"]["test"])
-    return f"{100 * low:.1f} – {100 * high:.1f}"
+    _, low, high = group.accuracy_interval
+    return f"{low:.1f} – {high:.1f}"
 
 
 def _numbers(group: Group) -> tuple[str, ...]:

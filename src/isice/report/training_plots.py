@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
 
-from ..metrics import mean_std, wilson_interval
+from ..metrics import mean_std
 from .panel_plots import has_panels
 from .results import Group, Results
 from .theme import colour_of, legend_label
@@ -41,12 +41,8 @@ def accuracy_figure(results: Results) -> Figure | None:
 
 def _interval(group: Group) -> tuple[float, float, float]:
     """Return accuracy in percent and its bounds: ± std over seeds, or a sampling interval."""
-    values = [100 * record["accuracy"]["test"] for record in group.finished]
-    mean, std, n = mean_std(values)
-    if n > 1:
-        return mean, mean - std, mean + std
-    low, high = wilson_interval(mean / 100, group.finished[0]["images"]["test"])
-    return mean, 100 * low, 100 * high
+    mean, std, n = mean_std([100 * record["accuracy"]["test"] for record in group.finished])
+    return (mean, mean - std, mean + std) if n > 1 else group.accuracy_interval
 
 
 def accuracy_caption(results: Results) -> str:

@@ -37,6 +37,7 @@ from .._atomic import readable_folder, write_folder
 from .._checks import check_choice
 from ..config import RunConfig, config_hash, to_dict
 from ..models import Network
+from ..models.weights import plain_weights
 
 SCHEMA = 1
 WHICH = ("best", "last")
@@ -148,11 +149,6 @@ def load_weights_into(model: nn.Module, weights: dict[str, Tensor], where: str) 
             f"{', '.join(differing[:3])}{more}; the run used another model."
         )
     model.load_state_dict(weights)
-
-
-def plain_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of the state dict that safetensors accepts: on the CPU, contiguous, no shared memory."""
-    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in model.state_dict().items()}
 
 
 class CheckpointWriter:

@@ -21,8 +21,9 @@ from ..data.augmentation import Augmentation, Mixed
 from ..data.fingerprint import Fingerprint
 from ..data.sources import mix_seed
 from ..models import Network, initialize
+from ..models.weights import plain_weights
 from .anomaly import first_nonfinite, first_nonfinite_weights
-from .checkpoint import Checkpoint, CheckpointWriter, load_weights_into, plain_weights
+from .checkpoint import Checkpoint, CheckpointWriter, load_weights_into
 from .ema import AveragedWeights
 from .launch import copy_to_host
 from .loaders import Loader, batch_sampler, describe_images, eval_loader, start_epoch, train_loader
