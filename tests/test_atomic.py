@@ -17,12 +17,13 @@ from isice.config import RunConfig, override
 from isice.experiments.loader import load_experiment
 from isice.experiments.manifest import describe, write_manifest
 from isice.explanations import ChannelGraph, ExplainedImage, Explanation
-from isice.inference import evaluate, export, push_run
+from isice.inference import export, push_run
 from isice.records import new_record, write_record
 from isice.report import theme, write_report
 from isice.report.explain_page import write_explanations
 from isice.train.checkpoint import save_checkpoint
 from isice.train.logger import MetricsLogger
+from isice.train.scoring import add_evaluation
 from tests._faults import FAULTS, inject
 
 MOST_OPERATIONS = 200
@@ -44,9 +45,7 @@ def write_record_(folder, seed):
 
 
 def write_evaluation(folder, seed):
-    evaluate._write(
-        folder / "evaluation.json", {"split": "test", "which": "best", "flip": False, "accuracy": seed}, ("split",)
-    )
+    add_evaluation(folder, {"split": "test", "which": "best", "flip": False, "accuracy": seed})
 
 
 def write_arrays(folder, seed):

@@ -49,3 +49,16 @@ def test_evaluation_takes_the_cache_of_the_run_on_a_gpu_only(monkeypatch):
     monkeypatch.setattr(evaluate, "resolve_device", lambda name: torch.device("cuda"))
     assert evaluate._evaluation_config(config, []).data.cache == "gpu"
     assert evaluate._evaluation_config(override(config, ["data.cache=ram"]), []).data.cache == "none"
+
+
+def test_chunks_decoded_together_are_those_decoded_one_by_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_cache, "_CHUNK", 4)
+    for part, count in (("train", 11), ("test", 1)):
+        for number in range(count):
+            path = tmp_path / part / "cat" / f"{number}.{'png' if number == 5 else 'jpg'}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_image(path, seed=number, size=(40, 30 + number % 3))
+    split = load_splits(DataConfig("folder", root=str(tmp_path), image_size=12, transform="center")).train
+    images, decoded = gpu_cache._decode_chunks(split, CPU)
+    assert decoded == {"gpu": 10, "cpu": 1}  # the device's decoder reads JPEG only
+    assert torch.equal(images, gpu_cache.stack_prepared(split))

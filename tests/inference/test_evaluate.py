@@ -11,6 +11,7 @@ from PIL import Image
 from sklearn.metrics import accuracy_score, confusion_matrix
 
 from isice.inference.evaluate import evaluate_run
+from isice.records import read_evaluations
 from isice.train import load_trained, train_run
 
 from ..train._birds import CLASSES, config, make_pictures, make_run, make_untrained
@@ -91,9 +92,9 @@ def test_the_file_keeps_one_entry_per_split_and_checkpoint(folder):
 
 def test_training_again_removes_earlier_evaluations(tmp_path):
     run = make_run(tmp_path, "optim.epochs=1")
-    evaluate_run(run)
+    evaluate_run(run, split="val")
     train_run(config(tmp_path / "pictures", "optim.epochs=1"), run, resume="never")
-    assert not (run / "evaluation.json").exists()
+    assert [entry["split"] for entry in read_evaluations(run)] == ["test"]
 
 
 def test_the_machine_of_training_does_not_matter(tmp_path):

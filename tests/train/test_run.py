@@ -1,6 +1,7 @@
 """A run: accuracy, reproducibility, files, resuming of finished runs, and records of failures."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from isice.config import config_hash, load_config, override
 from isice.data import load_splits
 from isice.train import load_trained, train_run
 from isice.train.logger import read_metrics
+from isice.train.timing import PhaseTimer
+from isice.train.trainer import Trainer
 
 from ._tiny import TINY, Linear, build_linear, weights_of, without_times
 
@@ -43,6 +46,33 @@ def test_the_record_says_everything(trained):
     assert record["peak_memory"]["host_bytes"] > 2**20
     assert record["reported_epoch"] == {"epoch": 2, "chosen_on": "none: the last epoch"}
     assert len(record["sessions"]) == record["processes"] == 1
+
+
+def test_the_record_says_where_time_went_outside_the_epochs(trained):
+    _, record = trained
+    outside = dict(record["seconds_outside_epochs"])
+    assert outside.pop("process") >= 0
+    assert list(outside) == ["start", "data", "checkpoints", "evaluate", "finish"]
+    assert min(outside.values()) > 0
+    accounted = sum(row["seconds"] for row in record["epochs"]) + sum(outside.values())
+    assert 0.7 * record["seconds"] < accounted < 1.001 * record["seconds"]
+
+
+def test_a_phase_is_counted_without_those_inside_it():
+    timer = PhaseTimer()
+    with timer("finish"), timer("checkpoints"):
+        time.sleep(0.02)
+    assert timer.seconds["checkpoints"] >= 0.02
+    assert timer.seconds["finish"] < 0.01
+
+
+@pytest.mark.parametrize(("seconds", "saved"), [(1e9, [1, 3]), (-1.0, [1, 2, 3])])
+def test_epochs_soon_after_a_checkpoint_write_none(tmp_path, monkeypatch, seconds, saved):
+    epochs, save = [], Trainer.save_last
+    monkeypatch.setattr("isice.train.trainer.SAVE_SECONDS", seconds)
+    monkeypatch.setattr(Trainer, "save_last", lambda self: (epochs.append(self.state.done), save(self)))
+    train_run(override(TINY, ["optim.epochs=3", "data.val_fraction=0"]), tmp_path, build=build_linear)
+    assert epochs == saved
 
 
 def test_the_folder(trained):

@@ -25,12 +25,12 @@ def show_report(
     folder: Path, manifest: "Manifest | None" = None, limits: Mapping[str, Collection[str]] | None = None
 ) -> None:
     """Print the tables of a folder of runs and write its report."""
-    from ..report import write_report
-    from ..report.report_page import build_report
+    from ..report.report_page import build_report, write_built_report
     from ..report.results import load_results
 
-    report = build_report(load_results(folder, manifest), limits)
-    paths = write_report(folder, manifest, limits)
+    results = load_results(folder, manifest)
+    report = build_report(results, limits)
+    paths = write_built_report(folder, results, report)
     for comparison in report.comparisons:
         tell(comparison.title, style="bold")
         for part in comparison.split_columns(console.width):

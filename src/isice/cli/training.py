@@ -56,6 +56,7 @@ def train(
     from ..config import config_hash, override
     from ..experiments.weight_files import find_all, with_weights
     from ..inference import evaluate_run
+    from ..records import EVALUATION_FILE
     from ..train import train_run
     from ..train.backbone_input import follow_backbone_input
     from ..train.launch import is_main_process
@@ -81,7 +82,7 @@ def train(
             tell(f"interrupted; rerun the same command to resume, or: isice train --resume --out {folder}")
         raise
     if is_main_process():
-        if not finished:
+        if not finished and not (folder / EVALUATION_FILE).is_file():
             evaluate_run(folder, settings=[f"device={config.device}"])
         show_report(folder)
         if is_unseen_run(folder):

@@ -7,7 +7,7 @@ takes 1.8 GB at 224×224 and 7.1 GB at 448×448.
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -117,20 +117,44 @@ def _content_key(split: Split, device: torch.device) -> str:
 def _decode_files(split: Split, device: torch.device) -> tuple[Tensor, dict[str, int]]:
     if device.type != "cuda":
         return stack_prepared(split).to(device), {"gpu": 0, "cpu": len(split)}
+    _check_memory(len(split) * split.prepared(0).numel(), device)
+    return _decode_chunks(split, device)
+
+
+def _decode_chunks(split: Split, device: torch.device) -> tuple[Tensor, dict[str, int]]:
+    """Decode the JPEG files on the device, chunk by chunk, while threads read the next chunk."""
     first = split.prepared(0)
-    _check_memory(len(split) * first.numel(), device)
     images = torch.empty(len(split), *first.shape, dtype=first.dtype, device=device)
     decoded = {"gpu": 0, "cpu": 0}
+    chunks = [range(start, min(start + _CHUNK, len(split))) for start in range(0, len(split), _CHUNK)]
     with ThreadPoolExecutor() as pool:
-        for start in range(0, len(split), _CHUNK):
-            rows = range(start, min(start + _CHUNK, len(split)))
-            encoded = list(pool.map(lambda row: _jpeg_bytes(split, row), rows))
-            pixels = _decode_on_gpu([data for data in encoded if data is not None], device)
-            for row, data in zip(rows, encoded, strict=True):
-                image = None if data is None else next(pixels)
-                decoded["cpu" if image is None else "gpu"] += 1
-                images[row] = split.prepared(row) if image is None else split.transform.prepare(image)  # type: ignore[misc]
+
+        def read(rows: range) -> list[Future[Tensor | None]]:
+            return [pool.submit(_jpeg_bytes, split, row) for row in rows]
+
+        coming = read(chunks[0])
+        for rows, following in zip(chunks, [*chunks[1:], range(0)], strict=True):
+            encoded, coming = [file.result() for file in coming], read(following)
+            pixels = _decode_jpegs([data for data in encoded if data is not None], device)
+            found = [None if data is None else next(pixels) for data in encoded]
+            decoded["gpu"] += _prepare_together(split, rows, found, images)
+            missing = [row for row, image in zip(rows, found, strict=True) if image is None]
+            for row, image in zip(missing, pool.map(split.prepared, missing), strict=True):
+                images[row] = image
+    decoded["cpu"] = len(split) - decoded["gpu"]
     return images, decoded
+
+
+def _prepare_together(split: Split, rows: range, found: list[Tensor | None], images: Tensor) -> int:
+    """Prepare decoded images of equal size as one batch; return how many there were."""
+    by_size: dict[tuple[int, ...], list[int]] = {}
+    for place, image in enumerate(found):
+        if image is not None:
+            by_size.setdefault(tuple(image.shape), []).append(place)
+    for places in by_size.values():
+        batch = torch.stack([found[place] for place in places])  # type: ignore[misc]
+        images[[rows[place] for place in places]] = split.transform.prepare(batch)  # type: ignore[misc]
+    return sum(map(len, by_size.values()))
 
 
 def _jpeg_bytes(split: Split, row: int) -> Tensor | None:
@@ -149,8 +173,8 @@ def _jpeg_bytes(split: Split, row: int) -> Tensor | None:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8) if whole else None
 
 
-def _decode_on_gpu(encoded: list[Tensor], device: torch.device) -> Iterator[Tensor | None]:
-    """Decode JPEG files on the GPU; yield None for all if one fails, as the decoder names none."""
+def _decode_jpegs(encoded: list[Tensor], device: torch.device) -> Iterator[Tensor | None]:
+    """Decode JPEG files on the device; yield None for all if one fails, as the decoder names none."""
     from torchvision.io import decode_jpeg
 
     try:

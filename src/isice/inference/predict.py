@@ -20,8 +20,7 @@ from ..models import Network, create_model
 from ..models.hub import HUB, LOCAL
 from ..train import load_trained
 from ..train.launch import resolve_device
-
-_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+from ..train.scoring import probabilities
 
 
 @dataclass(frozen=True)
@@ -107,22 +106,6 @@ class Predictor:
             missing = "there is no such file" if not Path(path).exists() else "it cannot be read as an image"
             problem = "the network's output is not finite" if path in inputs else missing
             yield Prediction(path, found[path]) if path in found else Prediction(path, error=problem)
-
-
-@torch.no_grad()
-def probabilities(model: nn.Module, images: Tensor, *, flip: bool = False, precision: str = "fp32") -> Tensor:
-    """Return class probabilities (B, K) in float32 of images (B, C, H, W).
-
-    With ``flip``, probabilities are averaged over each image and its mirror image.
-
-    Example:
-        >>> probabilities(nn.Flatten(), torch.zeros(1, 1, 1, 2), flip=True)
-        tensor([[0.5000, 0.5000]])
-    """
-    views = [images, images.flip(-1)] if flip else [images]
-    with torch.autocast(images.device.type, _AUTOCAST.get(precision), enabled=precision in _AUTOCAST):
-        logits = [model(view) for view in views]
-    return torch.stack([one.float().softmax(dim=1) for one in logits]).mean(dim=0)
 
 
 def find_images(arguments: Iterable[str | Path]) -> list[str]:

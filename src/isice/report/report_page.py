@@ -54,11 +54,14 @@ def write_report(folder: str | Path, manifest: Manifest | None = None, limits: L
     Returns:
         The paths, by ``"markdown"``, ``"latex"`` and ``"html"``.
     """
-    folder = Path(folder)
     results = load_results(folder, manifest)
+    return write_built_report(Path(folder), results, build_report(results, limits))
+
+
+def write_built_report(folder: Path, results: Results, report: Report) -> dict[str, Path]:
+    """Write the files of a report that :func:`build_report` made from the results, with their figures."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = [*draw_figures(results, folder / "figures"), *find_heat_maps(folder)]
-    report = build_report(results, limits)
     texts = {
         "markdown": ("report.md", _markdown(report, pictures, folder)),
         "latex": ("report.tex", _latex(report)),

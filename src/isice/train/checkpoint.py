@@ -5,9 +5,10 @@ A run folder::
     config.toml               the resolved config
     record.json               config, versions, hardware and results; written when the run ends
     metrics.jsonl             one line per epoch
+    evaluation.json           scores and predictions of the reported epoch on the test images
     arrays.npz                mean descriptor of each class, for the report
     tensorboard/              the metrics of metrics.jsonl
-    checkpoints/last/         model.safetensors  meta.json  state.pt   newest epoch or step, to resume from
+    checkpoints/last/         model.safetensors  meta.json  state.pt   a recent epoch or step, to resume from
     checkpoints/best/         model.safetensors  meta.json             the reported epoch, to evaluate
 
 ``model.safetensors`` holds the weights to predict with: the averaged ones if the run averages them.
@@ -16,7 +17,8 @@ fingerprint of the data, epoch, step, the SHA-256 of the other files and of itse
 holds optimizer, schedule and counters, and is read with ``torch.load(weights_only=True)``.
 
 A thread writes a checkpoint to a temporary folder, syncs it to disk and renames it, while training
-continues. A run killed at any moment leaves either the previous checkpoint or the new one.
+continues. A run killed at any moment leaves either the previous checkpoint or the new one. An epoch
+that ends within 30 seconds after a checkpoint writes none, unless it is the best or the last one.
 """
 
 import hashlib

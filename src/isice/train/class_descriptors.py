@@ -1,35 +1,39 @@
 """Mean descriptor of each class, as arrays that a report plots."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from ..data import Split
 from ..pooling import Pooling
 
 _MAX_SIDE = 256  # larger descriptors are not stored
 _PICTURE_SIDE = 96
-_BATCH = 32
 _MAX_CLASSES, _PER_CLASS = 10, 20
+
+
+def example_indices(targets: Tensor) -> list[list[int]]:
+    """Return the first twenty images of each of the first ten labels; labels without images are omitted."""
+    found = [torch.nonzero(targets == label).flatten()[:_PER_CLASS].tolist() for label in range(_MAX_CLASSES)]
+    return [members for members in found if members]
 
 
 @torch.no_grad()
 def class_descriptors(
     model: nn.Module,
-    split: Split,
+    batches: Iterable[tuple[Tensor, Tensor]],
     device: torch.device,
     *,
     classes: tuple[str, ...],
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Compute the mean descriptor of the first ten classes, with one example image of each.
+    """Compute the mean descriptor of classes, with one example image of each.
 
-    The model is set to eval mode. The first twenty images of each class are used; ``mean`` and ``std``
-    undo the normalisation of the examples.
+    The model is set to eval mode. ``batches`` are the images and labels of :func:`example_indices`, one
+    batch per class; ``mean`` and ``std`` undo the normalisation of the examples.
 
     Returns:
         ``classes`` (K,), ``examples`` (K, H, W, C) with values in [0, 1] for display, and the
@@ -38,15 +42,10 @@ def class_descriptors(
     """
     model.eval()
     names, pictures, descriptors = [], [], []
-    for label in range(min(len(classes), _MAX_CLASSES)):
-        members = torch.nonzero(split.targets == label).flatten()[:_PER_CLASS].tolist()
-        if not members:
-            continue
-        images = torch.stack([split[index][0] for index in members])
-        names.append(classes[label])
-        pictures.append(_example(images[0], mean, std))
-        found = [_descriptors(model, chunk.to(device)).float().cpu() for chunk in torch.split(images, _BATCH)]
-        descriptors.append(torch.cat(found).mean(dim=0))
+    for images, labels in batches:
+        names.append(classes[int(labels[0])])
+        pictures.append(_example(images[0].cpu(), mean, std))
+        descriptors.append(_descriptors(model, images.to(device)).float().mean(dim=0).cpu())
     arrays = {"classes": np.array(names), "examples": torch.stack(pictures).movedim(1, -1).numpy()}
     if max(descriptors[0].shape) <= _MAX_SIDE:
         key = "matrices" if descriptors[0].ndim == 2 else "vectors"

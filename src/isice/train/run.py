@@ -5,6 +5,7 @@ import gc
 import hashlib
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +18,21 @@ from .._atomic import write_arrays, write_atomically
 from ..config import RunConfig, to_toml
 from ..data import Splits, load_splits
 from ..data.fingerprint import fingerprint
+from ..data.loading import create_loader
 from ..models import create_model
 from ..models.weights import check_file
 from ..records import ARRAYS_FILE, commit, failure, new_record, write_record
 from ..run_lock import run_lock
 from .checkpoint import Checkpoint, load_weights_into, read_checkpoint
-from .class_descriptors import class_descriptors
+from .class_descriptors import class_descriptors, example_indices
 from .hardware import hardware, peak_memory
 from .launch import cpu_threads, create_fabric, determinism, is_main_process
 from .logger import MetricsLogger, WandbLogger
 from .overview import overview
 from .progress import TrainingProgress
 from .resume import check_data, clear_run, find_checkpoint, find_finished
+from .scoring import add_evaluation, score
+from .timing import PhaseTimer
 from .trainer import Trainer
 
 if TYPE_CHECKING:
@@ -78,10 +82,10 @@ def train_run(
         finished = find_finished(folder, config, resume)  # by another process, just before the lock was free
         if finished is not None:
             return finished
-        checkpoint = find_checkpoint(folder, config, resume)
+        checkpoint, timer = find_checkpoint(folder, config, resume), PhaseTimer()
 
         def prepare(fabric: "Fabric") -> Trainer:
-            trainer = _create_trainer(config, folder, fabric, build or build_model, checkpoint, force)
+            trainer = _create_trainer(config, folder, fabric, build or build_model, checkpoint, force, timer)
             if resume == "never" and is_main_process():
                 clear_run(folder)  # after validation: invalid input must not remove an earlier run
             return trainer
@@ -127,17 +131,25 @@ def _record_failure(folder: Path, record: dict[str, Any], error: BaseException) 
 
 
 def _create_trainer(
-    config: RunConfig, folder: Path, fabric: "Fabric", build: ModelFactory, checkpoint: Checkpoint | None, force: bool
+    config: RunConfig,
+    folder: Path,
+    fabric: "Fabric",
+    build: ModelFactory,
+    checkpoint: Checkpoint | None,
+    force: bool,
+    timer: PhaseTimer,
 ) -> Trainer:
     """Load data and model; invalid input raises here, and nothing is written."""
-    splits = load_splits(config.data)
+    with timer("data"):
+        splits = load_splits(config.data)
     if fabric.world_size > 1:
         # On a network file system other nodes may read an older checkpoint than rank 0.
         checkpoint = fabric.broadcast(checkpoint)
-    data = fingerprint(splits)
+    with timer("data"):
+        data = fingerprint(splits)
     changes = [] if checkpoint is None else check_data(checkpoint, data, folder, force=force)
     seed_everything(config.seed)
-    trainer = Trainer(config, fabric, build(config, splits), splits, folder, checkpoint, data)
+    trainer = Trainer(config, fabric, build(config, splits), splits, folder, checkpoint, data, timer)
     if changes:
         trainer.state.sessions[-1]["data_changed_afterwards"] = changes
     return trainer
@@ -168,17 +180,18 @@ def _fit(trainer: Trainer, label: str) -> None:
 
 def _results(trainer: Trainer) -> dict[str, Any]:
     """Evaluate the reported epoch; return the fields that a finished run adds to its record."""
-    splits, rows, fabric = trainer.splits, trainer.state.rows, trainer.fabric
-    epoch = _load_reported(trainer)
-    accuracy = {name: trainer.evaluate(loader)[0] for name, loader in trainer.held_out.items()}
-    if fabric.is_global_zero:
-        info = splits.info
-        arrays = class_descriptors(
-            trainer.trained, splits.test, fabric.device, classes=info.classes, mean=info.mean, std=info.std
-        )
-        write_arrays(trainer.folder / ARRAYS_FILE, **arrays)
+    splits, rows, fabric, timer = trainer.splits, trainer.state.rows, trainer.fabric, trainer.timer
+    with timer("finish"):
+        epoch = _load_reported(trainer)
+    with timer("evaluate"):
+        accuracy = {name: _evaluate(trainer, name, epoch) for name in trainer.held_out}
+    with timer("finish"):
+        if fabric.is_global_zero:
+            write_arrays(trainer.folder / ARRAYS_FILE, **_class_descriptors(trainer))
+        trainer.wait_for_checkpoints()
     return {
         "seconds": trainer.seconds(),
+        "seconds_outside_epochs": timer.seconds,
         "sessions": trainer.state.sessions,
         "epochs": rows,
         "seconds_per_epoch": sum(row["seconds"] for row in rows) / len(rows),
@@ -197,14 +210,33 @@ def _load_reported(trainer: Trainer) -> int:
     """Load the weights of the reported epoch into the model; return that epoch."""
     fabric, best = trainer.fabric, trainer.state.best
     if best is None:
-        trainer.save_best()
-        trainer.wait_for_checkpoints()
+        trainer.save_best()  # written while the model is evaluated
         return trainer.state.done
     weights = read_checkpoint(trainer.folder, "best").weights if fabric.is_global_zero else None
     if fabric.world_size > 1:
         weights = fabric.broadcast(weights)
     load_weights_into(trainer.trained, weights or {}, str(trainer.folder))
     return int(best["epoch"])
+
+
+def _evaluate(trainer: Trainer, name: str, epoch: int) -> float:
+    """Return the accuracy on a split; of the test images one process also stores all scores."""
+    config, classes = trainer.config, trainer.splits.info.classes
+    if name != "test" or trainer.fabric.world_size > 1 or len(classes) < 2:
+        return trainer.evaluate(trainer.held_out[name])[0]
+    facts = {"split": name, "which": "best", "epoch": epoch, "flip": config.eval_flip, "settings": []}
+    facts["skipped_images"] = len(trainer.splits.skipped)
+    model = trainer.trained.eval()
+    evaluation = score(model, trainer.held_out[name], config, classes, trainer.fabric.device, facts)
+    add_evaluation(trainer.folder, evaluation.to_dict())
+    return evaluation.scores.top1
+
+
+def _class_descriptors(trainer: Trainer) -> dict[str, np.ndarray]:
+    info, split, device = trainer.splits.info, trainer.splits.test, trainer.fabric.device
+    data = replace(trainer.config.data, workers=0)
+    batches = create_loader(split, data, example_indices(split.targets), device)
+    return class_descriptors(trainer.trained, batches, device, classes=info.classes, mean=info.mean, std=info.std)
 
 
 def build_model(config: RunConfig, splits: Splits) -> nn.Module:

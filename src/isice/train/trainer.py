@@ -7,13 +7,13 @@ states. The auxiliary loss of a pooling layer comes from ``model(x, return_loss=
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import nll_loss
 
 from ..config import AugmentConfig, RunConfig
 from ..data import Splits
@@ -31,53 +31,26 @@ from .logger import MetricsLogger
 from .losses import classification_loss
 from .optim import create_optimizer, create_schedule
 from .progress import TrainingProgress
+from .scoring import probabilities
 from .selection import check_patience, is_out_of_patience, resolve_selection
 from .stages import Stage, plan_stages, set_trainable, set_training_mode
+from .state import Totals, TrainerState
+from .timing import PhaseTimer
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-
-@dataclass
-class Totals:
-    """Sums over the steps of an epoch."""
-
-    loss: float = 0.0
-    correct: float = 0.0
-    images: int = 0
-    seconds: float = 0.0
-
-
-@dataclass
-class TrainerState:
-    """Counters and results of a run so far; saved in every ``last`` checkpoint under these names.
-
-    Attributes:
-        done: Completed epochs.
-        step: Optimizer steps completed in the current epoch.
-        totals: Sums over these steps.
-        rows: Metrics of every completed epoch.
-        best: Epoch and accuracy of the best epoch so far, if ``select_on`` asks for one.
-        seconds: Wall-clock time of earlier sessions.
-        sessions: Start time, commit and first step of every start and resume.
-        start_images: Training images that initialised the pooling; None before the first step.
-    """
-
-    done: int = 0
-    step: int = 0
-    totals: Totals = field(default_factory=Totals)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    best: dict[str, Any] | None = None
-    seconds: float = 0.0
-    sessions: list[dict[str, Any]] = field(default_factory=list)
-    start_images: int | None = None
+# Epochs that end within this time after a checkpoint write none: copying the optimizer's state takes a
+# tenth of a second for every 100 MB.
+SAVE_SECONDS = 30.0
 
 
 class Trainer:
     """Train a model and save checkpoints.
 
     ``model`` returns logits, and with ``return_loss=True`` also an auxiliary loss. ``checkpoint`` is
-    the one to resume from; ``data``, the fingerprint of the data, is saved in checkpoints.
+    the one to resume from; ``data``, the fingerprint of the data, is saved in checkpoints. ``timer``
+    measures the run from its beginning, by default from here.
     """
 
     def __init__(
@@ -89,11 +62,12 @@ class Trainer:
         folder: Path,
         checkpoint: Checkpoint | None = None,
         data: Fingerprint | None = None,
+        timer: PhaseTimer | None = None,
     ) -> None:
         self.config, self.fabric, self.splits, self.folder = config, fabric, splits, folder
-        self.started = time.perf_counter()
+        self.timer = timer or PhaseTimer()
         self.data = data
-        self._writer = CheckpointWriter()
+        self._writer, self._last_save, self._unsaved = CheckpointWriter(), -math.inf, False
         if config.sync_bn and fabric.world_size > 1:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         self.layout = torch.channels_last if config.channels_last else torch.preserve_format
@@ -105,13 +79,14 @@ class Trainer:
         changes = config.augment != AugmentConfig()
         self.augment = Augmentation(config.augment, splits.train.transform.finish) if changes else None
         share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
-        self.loader = train_loader(config, splits.train, fabric.device, **share)
         held_out = {"val": splits.val, "test": splits.test}
-        self.held_out = {
-            name: eval_loader(config, split, fabric.device, **share)
-            for name, split in held_out.items()
-            if split is not None
-        }
+        with self.timer("data"):
+            self.loader = train_loader(config, splits.train, fabric.device, **share)
+            self.held_out = {
+                name: eval_loader(config, split, fabric.device, **share)
+                for name, split in held_out.items()
+                if split is not None
+            }
         self.selects_on = resolve_selection(config.select_on, has_val=splits.val is not None)
         check_patience(config, self.selects_on)
         self.state, self._saved = TrainerState(), None if checkpoint is None else checkpoint.state
@@ -137,6 +112,7 @@ class Trainer:
         """Train from the current epoch and step to the last epoch, or until ``optim.patience`` ends."""
         if self.state.done == 0 and self.state.step == 0:
             self._initialize()
+        self.timer.start_training()
         try:
             for index, stage in enumerate(self.stages):
                 if self.state.done >= stage.last:
@@ -151,6 +127,8 @@ class Trainer:
                         logger.append(row)
                         self.fabric.log_dict(row, step=epoch)
                     progress.epoch(row)
+            if self._unsaved:
+                self.save_last()
         finally:
             self.wait_for_checkpoints()
 
@@ -239,15 +217,19 @@ class Trainer:
         row = {"epoch": epoch, "train_loss": totals.loss / totals.images, "lr": self.optimizer.param_groups[0]["lr"]}
         row |= {"train_accuracy": totals.correct / totals.images, "seconds": totals.seconds}
         row["images_per_second"] = totals.images / max(totals.seconds, 1e-9)
-        # The first evaluation starts loader processes, which must not inherit a writing thread.
-        self.wait_for_checkpoints()
+        if self.config.data.workers:
+            # The first evaluation starts loader processes, which must not inherit a writing thread.
+            self.wait_for_checkpoints()
         for name, loader in self.held_out.items():
             if name == "val" or name == self.selects_on:
                 row[f"{name}_accuracy"], row[f"{name}_loss"] = self.evaluate(loader)
         state.rows.append(row)
         state.done, state.step, state.totals = epoch, 0, Totals()
-        self._update_best(epoch, row.get(f"{self.selects_on}_accuracy"))
-        self.save_last()
+        improved = self._update_best(epoch, row.get(f"{self.selects_on}_accuracy"))
+        # With a new "best", because a resumed run must know the epoch of the weights in that folder.
+        self._unsaved = not improved and time.perf_counter() - self._last_save < SAVE_SECONDS
+        if not self._unsaved:
+            self.save_last()
         return row
 
     def _check_weights(self, epoch: int) -> None:
@@ -259,29 +241,27 @@ class Trainer:
                 f"{self.optimizer.param_groups[0]['lr']:.3g}) or set optim.clip_norm. checkpoints/last is intact."
             )
 
-    def _update_best(self, epoch: int, accuracy: float | None) -> None:
+    def _update_best(self, epoch: int, accuracy: float | None) -> bool:
         best = self.state.best
-        if accuracy is not None and (best is None or accuracy > best["accuracy"]):
-            self.state.best = {"epoch": epoch, "accuracy": accuracy}
-            self.save_best()
+        if accuracy is None or (best is not None and accuracy <= best["accuracy"]):
+            return False
+        self.state.best = {"epoch": epoch, "accuracy": accuracy}
+        self.save_best()
+        return True
 
-    @torch.no_grad()
     def evaluate(self, loader: Loader) -> tuple[float, float]:
         """Return top-1 accuracy in [0, 1] and mean cross-entropy over a loader and all processes."""
         model = self.trained.eval()
         counts = torch.zeros(4, dtype=torch.float64, device=self.fabric.device)
-        for batch in loader:
-            x, target = self._to_device(*batch)
-            with self.fabric.autocast():
-                scores = model(x).float()
-                if self.config.eval_flip:
-                    scores = scores.softmax(dim=1) + model(x.flip(-1)).float().softmax(dim=1)
-            counts[0] += (scores.argmax(dim=1) == target).sum()
-            counts[1] += len(target)
-            counts[2] += (~scores.isfinite()).any(dim=1).sum()
-            logits = scores.clamp_min(1e-30).log() if self.config.eval_flip else scores
-            counts[3] += cross_entropy(logits, target, reduction="sum")
-        correct, images, broken, loss = self._sum(counts).tolist()
+        with self.timer("evaluate"):
+            for batch in loader:
+                x, target = self._to_device(*batch)
+                found = probabilities(model, x, flip=self.config.eval_flip, precision=self.config.precision)
+                counts[0] += (found.argmax(dim=1) == target).sum()
+                counts[1] += len(target)
+                counts[2] += (~found.isfinite()).any(dim=1).sum()
+                counts[3] += nll_loss(found.clamp_min(1e-30).log(), target, reduction="sum")
+            correct, images, broken, loss = self._sum(counts).tolist()
         if broken:
             raise FloatingPointError(
                 f"train: expected finite logits, got others for {broken:.0f} of {images:.0f} held-out images; "
@@ -304,6 +284,7 @@ class Trainer:
             "averaged": None if self.average is None else self.average.updates,
         }
         self._save("last", state)
+        self._last_save = time.perf_counter()
 
     def save_best(self) -> None:
         """Write the checkpoint ``best``, whose accuracy is reported."""
@@ -312,24 +293,26 @@ class Trainer:
 
     def wait_for_checkpoints(self) -> None:
         """Wait until every checkpoint is on disk."""
-        self._writer.wait()
+        with self.timer("checkpoints"):
+            self._writer.wait()
 
     def seconds(self) -> float:
         """Return the wall-clock time of this and all earlier sessions."""
-        return self.state.seconds + time.perf_counter() - self.started
+        return self.state.seconds + self.timer.total()
 
     def _save(self, which: str, state: dict[str, Any] | None) -> None:
-        self._writer.save(
-            self.folder,
-            which,
-            config=self.config,
-            classes=self.splits.info.classes,
-            model=self.trained,
-            epoch=self.state.done,
-            step=self.state.step,
-            state=state,
-            data=self.data,
-        )
+        with self.timer("checkpoints"):
+            self._writer.save(
+                self.folder,
+                which,
+                config=self.config,
+                classes=self.splits.info.classes,
+                model=self.trained,
+                epoch=self.state.done,
+                step=self.state.step,
+                state=state,
+                data=self.data,
+            )
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Restore weights and counters; :meth:`_start_stage` restores optimizer and schedule."""
