@@ -21,7 +21,7 @@ import isice.functional as F
 from isice import create_pooling
 from isice.data.synthetic import gaussian_fields, texture_covariances
 from isice.explain import partial_correlations
-from isice.report.graph_plots import NEGATIVE, POSITIVE, plot_graph
+from isice.graph_plots import NEGATIVE, POSITIVE, plot_graph
 from isice.report.theme import style
 
 CHANNELS = 12

@@ -16,10 +16,10 @@ from rich.console import Console
 from isice._markup import code_span, escape_control, escape_markdown
 from isice.cli import _app
 from isice.explanations import ChannelGraph, ExplainedImage, Explanation
+from isice.graph_plots import plot_graph
 from isice.models.model_card import card_text
 from isice.report import figures, write_report
 from isice.report.explain_page import write_explanations
-from isice.report.graph_plots import plot_graph
 from isice.report.report_page import Report, _latex, _markdown
 from isice.report.tables import Table
 from isice.report.text_wrap import wrap_text

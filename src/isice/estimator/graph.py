@@ -44,8 +44,8 @@ class GraphMixin:
         return graph
 
     def plot_graph(self, **options: Any) -> "Axes":
-        """Draw the variables on a circle with their edges; options of :func:`isice.report.graph_plots.plot_graph`."""
-        from ..report.graph_plots import plot_graph
+        """Draw the variables on a circle with their edges; options of :func:`isice.graph_plots.plot_graph`."""
+        from ..graph_plots import plot_graph
 
         check_is_fitted(self, "partial_correlation_")
         return plot_graph(self.partial_correlation_, **{"labels": self._variable_names(), **options})

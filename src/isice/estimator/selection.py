@@ -172,16 +172,16 @@ class SparsePrecisionCV(SparsePrecision):
         return [clone(self).fit(x) for x in subjects]
 
     def plot_path(self, **options: Any) -> "Axes":
-        """Draw every partial correlation against λ; options of :func:`isice.report.graph_plots.plot_path`."""
-        from ..report.graph_plots import plot_path
+        """Draw every partial correlation against λ; options of :func:`isice.graph_plots.plot_path`."""
+        from ..graph_plots import plot_path
 
         check_is_fitted(self, "precision_path_")
         path = partial_correlation(torch.as_tensor(self.precision_path_)).numpy()
         return plot_path(self.sparsities_, path, **{"chosen": self.sparsity_, **options})
 
     def plot_selection(self, **options: Any) -> "Axes":
-        """Draw the selection curve; options of :func:`isice.report.graph_plots.plot_selection`."""
-        from ..report.graph_plots import plot_selection
+        """Draw the selection curve; options of :func:`isice.graph_plots.plot_selection`."""
+        from ..graph_plots import plot_selection
 
         return plot_selection(self, **options)
 

@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from .graph_plots import plot_graph
+from ..graph_plots import plot_graph
 from .heat_map_plots import draw_tile, to_grey
 
 # Colours of the first channel of a pair, the second, and both; they differ in brightness too.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from isice.estimator import SparsePrecisionCV
-from isice.report.graph_plots import NEGATIVE, POSITIVE, plot_graph, plot_path, plot_selection
+from isice.graph_plots import NEGATIVE, POSITIVE, plot_graph, plot_path, plot_selection
 
 mpl.use("Agg")
 
