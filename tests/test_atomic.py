@@ -57,7 +57,7 @@ def write_metrics(folder, seed):
 
 
 def write_experiment(folder, seed):
-    write_manifest(describe(load_experiment("demo"), f"pool{seed}"), folder)
+    write_manifest(describe(load_experiment("demo"), (".", "..")[seed - 1]), folder)
 
 
 def write_shared(folder, seed):

@@ -4,6 +4,7 @@ Content is written to a temporary file beside its destination, synced to disk an
 writer of the package uses this module.
 """
 
+import errno
 import io
 import os
 import secrets
@@ -12,7 +13,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -25,6 +28,16 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def open_without_links(path: Path, mode: str, **options: Any) -> IO[Any]:
+    """Open a file as :func:`open` does, but not through a link at ``path``."""
+    try:
+        return open(path, mode, opener=lambda name, flags: os.open(name, flags | _NO_FOLLOW, 0o666), **options)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(errno.ELOOP, f"run: expected {str(path)!r} to be a file, got a link; remove it") from None
 
 
 def write_arrays(path: Path, **arrays: Any) -> None:

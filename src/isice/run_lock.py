@@ -17,7 +17,9 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
+
+from ._atomic import open_without_links
 
 LOCK_FILE = "run.lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -63,7 +65,7 @@ def is_in_use(folder: str | Path) -> bool:
     if _held.get(folder) == os.getpid():
         return False
     try:
-        with (folder / LOCK_FILE).open("rb") as file:
+        with open_without_links(folder / LOCK_FILE, "rb") as file:
             return not _try_lock(file, shared=True)
     except FileNotFoundError:
         return False
@@ -80,9 +82,9 @@ def holder(folder: str | Path) -> str:
         return "another process"
 
 
-def _acquire(folder: Path) -> BinaryIO:
+def _acquire(folder: Path) -> IO[bytes]:
     for attempt in range(_ATTEMPTS):
-        file = (folder / LOCK_FILE).open("a+b")
+        file = open_without_links(folder / LOCK_FILE, "a+b")
         if _try_lock(file):
             if _is_current(file, folder):
                 _write_holder(file)
@@ -98,7 +100,7 @@ def _acquire(folder: Path) -> BinaryIO:
     )
 
 
-def _try_lock(file: BinaryIO, *, shared: bool = False) -> bool:
+def _try_lock(file: IO[bytes], *, shared: bool = False) -> bool:
     try:
         import fcntl
     except ImportError:
@@ -114,7 +116,7 @@ def _try_lock(file: BinaryIO, *, shared: bool = False) -> bool:
     return True
 
 
-def _is_current(file: BinaryIO, folder: Path) -> bool:
+def _is_current(file: IO[bytes], folder: Path) -> bool:
     """Return whether the locked file is still the one in the folder."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(folder / LOCK_FILE))
@@ -122,7 +124,7 @@ def _is_current(file: BinaryIO, folder: Path) -> bool:
         return False
 
 
-def _write_holder(file: BinaryIO) -> None:
+def _write_holder(file: IO[bytes]) -> None:
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     found: dict[str, Any] = {"host": socket.gethostname(), "process": os.getpid(), "since": since}
     file.truncate(0)

@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.io
 
 from isice.config import DataConfig
 from isice.data import dataset_info
@@ -65,11 +67,62 @@ def test_inaturalist2017_with_an_image_without_annotation(inaturalist2017: Path)
         load("inaturalist2017", inaturalist2017)
 
 
+def flip(path: Path, place: int, bits: int = 0x80) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= bits
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("file", ["devkit/cars_train_annos.mat", "devkit/cars_meta.mat"])
+@pytest.mark.parametrize("kept", [0, 128, 300])
+def test_cars_with_an_incomplete_list(cars: Path, file: str, kept: int):
+    path = cars / "stanford_cars" / file
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(ValueError, match=rf"data: expected a list .*{path.name}', got a damaged file \(.*Error"):
+        load("cars", cars)
+
+
+def test_cars_with_a_list_that_crashes_its_reader(cars: Path):
+    flip(cars / "stanford_cars" / "cars_test_annos_withlabels.mat", 345)  # scipy 1.17.1 ends with SIGSEGV
+    with pytest.raises(ValueError, match=r"data: expected a list 'annotations'.*got a damaged file"):
+        load("cars", cars)
+
+
+def write_cars(root: Path, name: str, label: int) -> None:
+    rows = np.array([(name, label), ("00001.jpg", 1)], dtype=[("fname", object), ("class", np.uint8)])
+    scipy.io.savemat(root / "stanford_cars" / "cars_test_annos_withlabels.mat", {"annotations": rows})
+
+
+@pytest.mark.parametrize("label", [0, 3])
+def test_cars_with_a_class_that_has_no_name(cars: Path, label: int):
+    write_cars(cars, "00001.jpg", label)
+    with pytest.raises(ValueError, match=f"data: expected only the 2 classes of 'cars', got also '{label}'"):
+        load("cars", cars)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "file", "text"),
+    [
+        ("aircraft", "fgvc-aircraft-2013b/data/images_variant_test.txt", "0000003 Boeing 9\n"),
+        ("aircraft", "fgvc-aircraft-2013b/data/variants.txt", "707-320\n"),
+        ("dtd", "dtd/dtd/labels/test1.txt", "unknown.jpg\n"),
+        ("aircraft", "fgvc-aircraft-2013b/data/images_variant_test.txt", "0000003\n"),
+    ],
+)
+def test_lists_that_torchvision_reads(request: pytest.FixtureRequest, dataset: str, file: str, text: str):
+    root = request.getfixturevalue(dataset)
+    (root / file).write_text(text)
+    with pytest.raises((ValueError, OSError), match=f"data: expected (lists of )?'{dataset}'"):
+        load(dataset, root)
+
+
 ELSEWHERE = ["../../secret.jpg", "/etc/secret.jpg", "a/../../../secret.jpg"]
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
-@pytest.mark.parametrize("dataset", ["cub200", "mit_indoor67", "mini_imagenet", "inaturalist2017", "aircraft", "dtd"])
+@pytest.mark.parametrize(
+    "dataset", ["cub200", "mit_indoor67", "mini_imagenet", "inaturalist2017", "aircraft", "dtd", "cars"]
+)
 def test_lists_name_no_files_elsewhere(request: pytest.FixtureRequest, dataset: str, name: str):
     root = request.getfixturevalue(dataset)
     if dataset == "cub200":
@@ -81,6 +134,8 @@ def test_lists_name_no_files_elsewhere(request: pytest.FixtureRequest, dataset: 
     elif dataset == "inaturalist2017":
         path = root / "val2017.json"
         path.write_text(path.read_text().replace("train_val_images/Aves/Turdus merula/3.jpg", name))
+    elif dataset == "cars":
+        write_cars(root, name, 1)
     elif dataset == "aircraft":
         path = root / "fgvc-aircraft-2013b" / "data" / "images_variant_test.txt"
         deep = f"../../../../{name}".removesuffix(".jpg") if name[0] != "/" else name.removesuffix(".jpg")

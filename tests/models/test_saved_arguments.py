@@ -117,6 +117,38 @@ def test_config_of_timm(tmp_path, arguments):
         isice.create_model(f"local-dir:{tmp_path}", pooling="gap", num_classes=2, reduce=4)
 
 
+@pytest.mark.parametrize("architecture", ["hf-hub:attacker/model", "local-dir:{}", "{}", "test_resnet/../x", 3])
+def test_architecture_in_a_config_of_timm(tmp_path, architecture, monkeypatch):
+    monkeypatch.setattr("isice.models.hub.hf_hub_download", lambda *_, **__: pytest.fail("a download was started"))
+    timm.models.save_for_hf(timm.create_model("test_resnet"), tmp_path / "shared")
+    timm.models.save_for_hf(timm.create_model("test_vit"), tmp_path / "other")
+    path = tmp_path / "shared" / "config.json"
+    named = architecture.format(tmp_path / "other") if isinstance(architecture, str) else architecture
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"architecture": named}))
+    with refused():
+        isice.create_model(f"local-dir:{tmp_path / 'shared'}", pooling="gap", num_classes=2, reduce=4)
+
+
+@pytest.mark.parametrize("key", ["file", "url", "hf_hub_id"])
+def test_weights_named_in_a_config_of_timm(tmp_path, bait, key, monkeypatch):
+    def refuse(*args, **_):
+        raise AssertionError(f"opened {args}")
+
+    for name in ("load_state_dict_from_url", "load_state_dict_from_hf", "load_custom_from_hf"):
+        monkeypatch.setattr(f"timm.models._builder.{name}", refuse)
+    backbone = timm.create_model("test_resnet")
+    timm.models.save_for_hf(backbone, tmp_path / "shared")
+    path = tmp_path / "shared" / "config.json"
+    config = json.loads(path.read_text())
+    config["pretrained_cfg"] |= {key: str(bait), "source": "", "custom_load": False}
+    path.write_text(json.dumps(config))
+    model = isice.create_model(
+        f"local-dir:{tmp_path / 'shared'}", pooling="gap", num_classes=2, reduce=4, pretrained=True
+    )
+    assert torch.equal(next(model.backbone.parameters()), next(backbone.parameters()))
+    assert not (bait.parent / "executed").exists()
+
+
 def test_backbone_with_a_source_is_saved_by_its_architecture(tmp_path):
     timm.models.save_for_hf(timm.create_model("test_resnet"), tmp_path / "timm", model_args={"drop_rate": 0.1})
     model = isice.create_model(f"local-dir:{tmp_path / 'timm'}", pooling="gap", num_classes=2, reduce=4).eval()

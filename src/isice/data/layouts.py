@@ -17,6 +17,7 @@ import torch
 
 from ..config import DataConfig
 from .images import IMAGE_SUFFIXES
+from .matlab import read_mat
 from .sources import FileSource, Source, stratified_split
 
 _TEST_FRACTION = 0.2  # of a folder of classes that has no test images
@@ -83,11 +84,17 @@ def load_aircraft(config: DataConfig) -> Loaded:
 
 
 def load_cars(config: DataConfig) -> Loaded:
-    """Load torchvision's StanfordCars: devkit/, cars_train/, cars_test/ and the test labels."""
-    from torchvision.datasets import StanfordCars
-
-    train, test = (_torchvision(config, StanfordCars, split=split) for split in ("train", "test"))
-    return Loaded(tuple(train.classes), _from_torchvision(train), _from_torchvision(test))
+    """Load ``devkit/``, ``cars_train/`` and ``cars_test/`` by the lists of Stanford Cars."""
+    test = "cars_test_annos_withlabels.mat"
+    root = find_root(config, "devkit", "cars_train", "cars_test", test)
+    classes = [name for (name,) in read_mat(root / "devkit" / "cars_meta.mat", "class_names")]
+    numbers = [str(number) for number in range(1, len(classes) + 1)]
+    splits = []
+    for folder, path in (("cars_train", "devkit/cars_train_annos.mat"), ("cars_test", test)):
+        rows = read_mat(root / path, "annotations", "fname", "class")
+        paths = _inside(root / folder, [name for name, _ in rows])
+        splits.append(_files(config, paths, [label for _, label in rows], numbers))
+    return Loaded(tuple(classes), *splits)
 
 
 def load_dtd(config: DataConfig) -> Loaded:
@@ -269,6 +276,11 @@ def _torchvision(config: DataConfig, dataset: Callable[..., Any], **options: Any
     root = Path(config.root).expanduser() if config.root is not None and config.download else find_root(config)
     try:
         return dataset(root, download=config.download, loader=str, **options)
+    except LookupError as error:
+        raise ValueError(
+            f"data: expected lists of {config.name!r} that agree in {str(root)!r}, got {error} in one of them only; "
+            "unpack the archive again."
+        ) from None
     except (RuntimeError, ValueError, OSError) as error:
         raise FileNotFoundError(
             f"data: expected {config.name!r} in {str(root)!r}, got: {error} "

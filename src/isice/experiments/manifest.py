@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from .._atomic import write_atomically
+from .._checks import check_choice
 from ..config import to_dict
 from .job_configs import family_of_config
 from .loader import Experiment
 from .published_numbers import METRIC, Aggregate, Metric, Note, PublishedTable
 
 FILE = "experiment.json"
+_POOLS = (".", "..")
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,9 @@ class Manifest:
     """Titles, runs and published numbers of an experiment.
 
     ``axes`` maps axis → value → label, ``changed`` are the overrides ``a.b=c`` that change results,
-    and ``pool`` is the folder of the records, relative to that of the manifest. The other fields
-    are those of :class:`isice.experiments.loader.Experiment`.
+    and ``pool`` is the folder of the records: ``"."``, the manifest's own, or ``".."``, the one that
+    experiments share. A file can choose no other. The remaining fields are those of
+    :class:`isice.experiments.loader.Experiment`.
     """
 
     name: str
@@ -50,9 +53,12 @@ class Manifest:
     pool: str = "."
     cells: tuple[Entry, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_choice("experiment", "pool", self.pool, _POOLS)
+
 
 def describe(experiment: Experiment, pool: str = ".") -> Manifest:
-    """Return the manifest of an experiment; ``pool`` is the relative folder of the records."""
+    """Return the manifest of an experiment, whose records are in ``pool``."""
     axes = {axis.name: {value.name: value.label for value in axis.values} for axis in experiment.axes}
     for aggregate in experiment.aggregates:
         if aggregate.axis in axes:

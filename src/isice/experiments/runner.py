@@ -46,7 +46,8 @@ def run_experiment(
         compute: Computes a config into a folder under a label, and writes its record, also if it
             fails.
         cells: The cells to run; all of the experiment by default.
-        pool: Folder in which finished runs are searched, to share them; ``out`` by default.
+        pool: Folder in which finished runs are searched: ``out``, the default, or the folder that
+            holds it, to share runs between experiments.
         devices: Devices ("cuda:0", "cpu") with one process each; by default, this process runs all.
         force: Run finished cells again.
         share: Let other processes run cells of the same folder: a cell that one of them works on is

@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from .._atomic import open_without_links
 from .._parent import end_with_parent
 from ..records import new_record, read_record, write_record
 from ..run_lock import RunInUse, is_in_use, run_lock
@@ -121,7 +122,7 @@ def _work(compute: Compute, config: Any, folder: Path, label: str, parent: int) 
     """Compute a run in this process, with its output in the log file."""
     end_with_parent(parent)
     with (
-        (folder / LOG_FILE).open("a", encoding="utf-8", buffering=1) as log,  # by line, to survive a kill
+        open_without_links(folder / LOG_FILE, "a", encoding="utf-8", buffering=1) as log,  # by line, to survive a kill
         contextlib.redirect_stdout(log),
         contextlib.redirect_stderr(log),
     ):

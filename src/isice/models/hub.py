@@ -141,9 +141,9 @@ def timm_arguments(name: str) -> dict[str, Any]:
     repo, _, revision = name.removeprefix(HUB).partition("@")
     path = folder / _CONFIG if folder is not None else _download(repo, _CONFIG, revision=revision or None)
     config = None if path is None else _read_config(path)
-    if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
+    if not isinstance(config, dict):
         raise ValueError(f"create_model: expected a config of timm in {name!r}, got another or none; check the name.")
-    return {"name": config["architecture"], **check_backbone_arguments(config.get("model_args") or {}, name)}
+    return check_backbone_arguments(config, name)
 
 
 def local_folder(name: str) -> Path | None:

@@ -129,12 +129,14 @@ def check_arguments(arguments: Any, where: str) -> dict[str, Any]:
     return dict(arguments)
 
 
-def check_backbone_arguments(arguments: Any, where: str) -> dict[str, Any]:
-    """Return the ``model_args`` of a config in the format of timm, after the same checks."""
+def check_backbone_arguments(config: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return ``architecture`` (as ``name``) and ``model_args`` of a config of timm, after the same checks."""
+    arguments = config.get("model_args") or {}
     if not isinstance(arguments, Mapping):
         raise ValueError(f"create_model: expected a table of model_args in {where!r}, got {arguments!r}.")
     _check(arguments, _BACKBONE, where)
-    return dict(arguments)
+    _check({"name": config.get("architecture")}, _HEAD, where)
+    return {"name": config["architecture"], **arguments}
 
 
 def _check(arguments: Mapping[str, Any], known: Mapping[str, _Check], where: str) -> None:

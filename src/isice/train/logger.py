@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from .._atomic import write_atomically
+from .._atomic import open_without_links, write_atomically
 from ..config import RunConfig, to_dict
 
 METRICS_FILE = "metrics.jsonl"
@@ -31,7 +31,7 @@ class MetricsLogger:
 
     def append(self, row: dict[str, Any]) -> None:
         """Log the metrics of an epoch."""
-        with self.path.open("a", encoding="utf-8") as file:
+        with open_without_links(self.path, "a", encoding="utf-8") as file:
             file.write(_line(row))
             file.flush()
             os.fsync(file.fileno())
