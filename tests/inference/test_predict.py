@@ -1,6 +1,7 @@
 """Predictions of image files: file arguments, unreadable images, and the probabilities of the network."""
 
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from isice.cli import app
+from isice.inference.features_file import write_features
 from isice.inference.predict import find_images, load_predictor, probabilities
 from isice.inference.push import push_run
 from isice.train import load_trained
@@ -71,6 +73,23 @@ def test_features_are_the_pooled_vectors(folder, predictor, tmp_path):
     with np.load(out) as saved:
         assert saved["images"].tolist() == files
         np.testing.assert_allclose(saved["vectors"], vectors.numpy(), rtol=1e-5)
+
+
+def test_features_go_to_a_parquet_file(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    vectors = np.arange(6, dtype=np.float32).reshape(2, 3)
+    write_features(tmp_path / "new" / "birds.parquet", ["a.png", "b.png"], vectors)
+    table = parquet.read_table(tmp_path / "new" / "birds.parquet").to_pydict()
+    assert table == {"image": ["a.png", "b.png"], "vector": vectors.tolist()}
+
+
+def test_features_file_that_cannot_be_written(folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for name, message in (("birds.parquet", "pip install pyarrow"), ("birds.csv", "to end in .npz or .parquet")):
+        arguments = ["features", str(folder / "run"), str(tmp_path), "--out", str(tmp_path / name)]
+        done = CliRunner().invoke(app, arguments)
+        assert message in str(done.exception), done.output
+        assert not (tmp_path / name).exists()
 
 
 def test_flip_averages_probabilities_not_logits():

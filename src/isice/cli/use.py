@@ -91,26 +91,24 @@ def predict(
 def features(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Run folder, hf-hub:owner/name or local-dir:PATH.")],
     images: Annotated[list[str], typer.Argument(metavar="IMAGES...", help="Files, glob patterns and folders.")],
-    out: Annotated[Path, typer.Option("--out", help="Output file, .npz.")] = Path("features.npz"),
+    out: Annotated[Path, typer.Option("--out", help="Output file, .npz or .parquet.")] = Path("features.npz"),
     which: Which = "best",
     device: Device = "auto",
     batch_size: BatchSize = 32,
 ) -> None:
     """Write the pooled vectors of image files: arrays `vectors` (N, F) and `images` (N,) in an .npz file.
 
+    A .parquet file has the columns `image` and `vector`; it needs pyarrow.
+
     Example: `isice features RUN folder --out birds.npz`
     """
-    import numpy as np
-
-    from .._atomic import write_arrays
     from ..inference import find_images, load_predictor
+    from ..inference.features_file import check_features_file, write_features
 
-    if out.suffix != ".npz":
-        raise ValueError(f"features: expected --out to end in .npz, got {str(out)!r}.")
+    check_features_file(out)
     files = find_images(images)
     vectors = load_predictor(run, which, device).features(files, batch_size=batch_size or 32)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_arrays(out, vectors=vectors.numpy(), images=np.array(files))
+    write_features(out, files, vectors.numpy())
     tell(f"wrote {out}: {vectors.shape[0]:,} vectors of {vectors.shape[1]:,} numbers")
 
 
