@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from isice import cli
 from isice.cli._app import console
 
+from ..train._birds import make_pictures
+
 SMALL = ["--set", "optim.epochs=1", "--set", "model.reduce=4", "--set", "device=cpu"]
 
 
@@ -194,6 +196,29 @@ def test_devices_run_in_their_own_processes(tmp_path):
     )
     assert "mit_indoor67: started on cpu, output in runs/table6/mit_indoor67-seed0-" in text
     assert re.search(r"MIT Indoor\s+67 / 1 / −66", text)
+
+
+def test_the_normalisation_of_a_run_follows_its_backbone(tmp_path):
+    make_pictures(tmp_path / "pictures", train=2, test=1)
+    (tmp_path / "vits.toml").write_text(
+        """
+        [experiment]
+        title = "A backbone that wants images in -1 … 1"
+        recipe = "small"
+        [config]
+        data = { name = "folder", root = "pictures", image_size = 32, batch_size = 10, val_fraction = 0.0 }
+        model = { backbone = "test_vit", reduce = 4 }
+        [grid]
+        model.pooling = ["gap"]
+        """
+    )
+    command = ["run", "vits.toml", "--set", "optim.epochs=1", "--set", "device=cpu"]
+    invoke(*command)
+    (path,) = tmp_path.glob("runs/vits/*/record.json")
+    record = json.loads(path.read_text())
+    assert record["config"]["data"]["mean"] == record["config"]["data"]["std"] == [0.5, 0.5, 0.5]
+    assert "skip: finished" in invoke(*command, "--dry-run")
+    assert "gap" in invoke("report", "runs/vits")
 
 
 def test_bench(tmp_path):

@@ -5,6 +5,7 @@ from importlib.resources import files
 import pytest
 import torch
 
+from isice import create_model
 from isice.cli.training import _default_recipe
 from isice.config import config_hash, from_dict, load_config, override, to_dict, to_toml
 from isice.data import dataset_info, load_splits
@@ -12,10 +13,12 @@ from isice.experiments.loader import load_recipe
 from isice.inference.predict import input_facts
 from isice.models import PAPER_BACKBONES
 from isice.pooling import create_pooling
+from isice.records import write_record
 from isice.train import train_run
 from isice.train.backbone_input import follow_backbone_input
 from isice.train.checkpoint import read_checkpoint
 from isice.train.optim import lr_factor
+from tests.train._birds import make_pictures
 from tests.train._tiny import TINY, Linear, build_linear
 
 NAMES = sorted(path.name.removesuffix(".toml") for path in files("isice.experiments").joinpath("recipes").iterdir())
@@ -99,6 +102,22 @@ def test_finetune_is_the_default_of_a_named_backbone():
     assert config.model.pretrained
     assert config.data.name == "folder"
     assert config.model.reduce <= (config.data.image_size // 32) ** 2
+
+
+def test_train_run_follows_the_backbone_but_keeps_finished_runs(tmp_path):
+    config = override(TINY, ["optim.epochs=1", "data.name=folder", f"data.root={make_pictures(tmp_path / 'pictures')}"])
+    config = override(config, ["data.image_size=8", "data.batch_size=10", "data.val_fraction=0"])
+    config = override(config, ["model.backbone=test_vit"])  # the model is another, for speed
+    record = train_run(config, tmp_path / "new", build=small_colour_model)
+    assert record["config"]["data"]["mean"] == [0.5, 0.5, 0.5]
+    assert train_run(config, tmp_path / "new") == record
+    earlier = {**record, "config": to_dict(config), "hash": config_hash(config)}
+    write_record(tmp_path / "earlier", earlier)
+    assert train_run(config, tmp_path / "earlier") == earlier
+
+
+def small_colour_model(config, splits):
+    return create_model("small_cnn", pooling="gap", num_classes=len(splits.info.classes), reduce=4)
 
 
 def test_the_normalisation_follows_the_backbone():

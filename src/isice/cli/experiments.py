@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,8 +69,10 @@ def run(
     from ..experiments.plan import plan, read_limits, select_cells
     from ..experiments.runner import run_experiment
     from ..records import find_records
+    from ..train.backbone_input import follow_backbone_input
 
     chosen = load_experiment(experiment).with_settings(settings or (), _parse_seeds(seeds))
+    chosen = replace(chosen, adapt=follow_backbone_input)
     folder, pool = out or RUNS / chosen.name, out or RUNS
     from ._data_roots import check_data, missing_data, place_of, with_roots
 

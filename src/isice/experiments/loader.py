@@ -20,7 +20,7 @@ Axes with named values are described in :mod:`isice.experiments.axes`, published
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
@@ -73,6 +73,7 @@ class Experiment:
         after: Text for the report on what to do with the finished runs.
         images: Number of test images in the heat maps of the report.
         weights: Weight files by backbone, see :mod:`isice.experiments.weight_files`.
+        adapt: Completes the config of every training run, such as its normalisation by its backbone.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Experiment:
     after: str = ""
     images: int = 0
     weights: dict[str, Path | None] = field(default_factory=dict)
+    adapt: Callable[[RunConfig], RunConfig] | None = None
 
     def with_weights_from(self, root: str | Path | None, cells: "Iterable[Cell]") -> "Experiment":
         """Take the weights of the backbones of ``cells`` from a folder."""
@@ -154,6 +156,7 @@ class Experiment:
             repeated = dict(zip(repeats, options, strict=True))
             config = _as_config_of(kind, self._config(at, values, repeated))
             config = with_weights(config, self.weights) if self.weights else config
+            config = self.adapt(config) if self.adapt and isinstance(config, RunConfig) else config
             words = "".join(
                 f" {_RUN_WORDS.get(key, key.rsplit('.', 1)[-1])} {option}" for key, option in repeated.items()
             )

@@ -16,6 +16,14 @@ from .logger import METRICS_FILE, TENSORBOARD_FOLDER
 RESUME = ("auto", "never", "must")
 
 
+def holds_run(folder: Path, config: RunConfig) -> bool:
+    """Return whether ``folder`` has the record or a checkpoint of exactly this config."""
+    record = read_record(folder)
+    if record is None and has_checkpoint(folder):
+        record = read_checkpoint(folder).meta
+    return record is not None and record["hash"] == config_hash(config)
+
+
 def find_finished(folder: Path, config: RunConfig, resume: str) -> dict[str, Any] | None:
     """Return the record of a run that is finished and need not be trained, or None."""
     check_choice("train", "resume", resume, RESUME)

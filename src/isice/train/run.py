@@ -23,6 +23,7 @@ from ..models import create_model
 from ..models.weights import check_file
 from ..records import ARRAYS_FILE, commit, failure, new_record, write_record
 from ..run_lock import run_lock
+from .backbone_input import follow_backbone_input
 from .checkpoint import Checkpoint, load_weights_into, read_checkpoint
 from .class_descriptors import class_descriptors, example_indices
 from .hardware import hardware, peak_memory
@@ -30,7 +31,7 @@ from .launch import cpu_threads, create_fabric, determinism, is_main_process
 from .logger import MetricsLogger, WandbLogger
 from .overview import overview
 from .progress import TrainingProgress
-from .resume import check_data, clear_run, find_checkpoint, find_finished
+from .resume import check_data, clear_run, find_checkpoint, find_finished, holds_run
 from .scoring import add_evaluation, score
 from .timing import PhaseTimer
 from .trainer import Trainer
@@ -57,7 +58,8 @@ def train_run(
     A run that was killed resumes from its last checkpoint and reaches the same result. A finished run
     is not trained again. A run that fails or is interrupted writes a record with its error. Invalid
     input (missing data, unknown pooling) raises before anything is written. The layout of the folder
-    is described in :mod:`isice.train.checkpoint`. While a run is trained, its folder is locked: another
+    is described in :mod:`isice.train.checkpoint`. Unless set, the normalisation of images is that of
+    the backbone, and recorded as such. While a run is trained, its folder is locked: another
     process that asks for it gets :class:`isice.run_lock.RunInUse`.
 
     Args:
@@ -74,6 +76,8 @@ def train_run(
         The record, as written.
     """
     folder = Path(folder)
+    if not holds_run(folder, config):
+        config = follow_backbone_input(config)
     finished = find_finished(folder, config, resume)
     if finished is not None:
         return finished
