@@ -39,15 +39,15 @@ def test_the_head_stage_is_trained_to_its_end(tmp_path):
 
 def test_a_resumed_run_stops_at_the_same_epoch(tmp_path, monkeypatch):
     whole = train_run(STOPPING, tmp_path / "whole", build=build_linear)
-    save = Trainer.save_last
+    end_epoch = Trainer._end_epoch
 
-    def save_and_stop(self):
-        save(self)
-        if self.state.done == 2:
-            self.wait_for_checkpoints()
+    def stop_after_two(self, epoch):
+        row = end_epoch(self, epoch)
+        if epoch == 2:
             raise KeyboardInterrupt
+        return row
 
-    monkeypatch.setattr(Trainer, "save_last", save_and_stop)
+    monkeypatch.setattr(Trainer, "_end_epoch", stop_after_two)
     with pytest.raises(KeyboardInterrupt):
         train_run(STOPPING, tmp_path / "parts", build=build_linear)
     monkeypatch.undo()
