@@ -64,6 +64,21 @@ def test_cub200(cub200: Path):
     assert names(inside.train) == names(splits.train)
 
 
+def test_cub200_in_folders_of_its_split(tmp_path: Path):
+    for name in (
+        "train/002.Laysan_Albatross/y",
+        "train/001.Sooty/x",
+        "test/001.Sooty/z",
+        "test/002.Laysan_Albatross/w",
+    ):
+        save_image(tmp_path / f"{name}.jpg")
+    splits = miniature("cub200", tmp_path, 2, 2, 2)
+    assert splits.info.classes == ("Sooty", "Laysan_Albatross")
+    assert (names(splits.train), splits.test.targets.tolist()) == (["x.jpg", "y.jpg"], [0, 1])
+    with pytest.raises(ValueError, match="expected 200 classes in 'cub200', got 2"):
+        load_splits(DataConfig(name="cub200", root=str(tmp_path)))
+
+
 def test_aircraft(aircraft: Path):
     splits = miniature("aircraft", aircraft, 2, 3, 1)
     assert splits.info.classes == ("707-320", "Boeing 717")
@@ -203,7 +218,7 @@ def test_missing_folders(folder: Path):
     with pytest.raises(FileNotFoundError, match=r"'.*nowhere', which does not exist"):
         load_splits(DataConfig(name="folder", root=str(folder / "nowhere")))
     with pytest.raises(FileNotFoundError, match=r"expected images.txt, .* got no images.txt"):
-        load_splits(DataConfig(name="cub200", root=str(folder)))
+        load_splits(DataConfig(name="cub200", root=str(folder / "train")))
     shutil.rmtree(folder / "test")
     with pytest.raises(FileNotFoundError, match="'test' or 'val' beside 'train' in"):
         load_splits(DataConfig(name="folder", root=str(folder)))

@@ -8,7 +8,7 @@ import csv
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,11 @@ def load_mit_indoor67(config: DataConfig) -> Loaded:
 
 
 def load_cub200(config: DataConfig) -> Loaded:
-    """Load the archive ``CUB_200_2011`` by its list files."""
+    """Load the archive ``CUB_200_2011`` by its list files, or ``train/<class>/*`` with ``test/<class>/*``."""
+    given = Path(config.root or "").expanduser()
+    if config.root is not None and all((given / name).is_dir() for name in ("train", "test")):
+        loaded = load_folder(config)
+        return replace(loaded, classes=tuple(name.split(".", 1)[-1] for name in loaded.classes))
     root = find_root(config, "images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt", "images")
     table = {
         name: _read_columns(root / f"{name}.txt")
