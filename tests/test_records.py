@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from isice.config import RunConfig, config_hash
-from isice.experiments.job_configs import family_of_record
+from isice.experiments.job_configs import families_of_record, finished_folders
 from isice.records import (
     evaluation_on_test,
     failure,
     find_records,
-    finished_folders,
     new_record,
     read_evaluations,
     read_record,
@@ -71,7 +70,7 @@ def test_records_are_found_by_start_time(tmp_path):
 def test_stored_records_are_read(folder, count):
     found = find_records(RESULTS / folder)
     assert len(found) == count
-    assert all(family_of_record(record) for record in found)
+    assert all(families_of_record(record) for record in found)
 
 
 def test_the_evaluation_of_a_stored_run():

@@ -22,7 +22,7 @@ import platform
 import subprocess
 import traceback
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +142,6 @@ def find_records(folder: str | Path) -> list[Record]:
         if record is not None:
             found.append(record | {"folder": str(own)})
     return sorted(found, key=lambda record: record["started"])
-
-
-def finished_folders(records: Iterable[Record]) -> dict[str, Path]:
-    """Return config hash → folder of every finished run."""
-    return {record["hash"]: Path(record["folder"]) for record in records if record["status"] == "finished"}
 
 
 def read_evaluations(folder: Path) -> list[dict[str, Any]]:

@@ -7,7 +7,8 @@ import pytest
 from isice.config import config_hash
 from isice.experiments.loader import load_experiment
 from isice.experiments.runner import run_experiment
-from isice.records import find_records
+from isice.records import find_records, new_record, read_record, write_record
+from isice.report.results import load_results
 
 
 class Trainer:
@@ -54,6 +55,44 @@ def test_other_settings_are_other_runs(demo, tmp_path):
     changed = Trainer()
     run_experiment(demo.with_settings(["optim.lr=0.5"]), tmp_path, changed)
     assert len(changed.calls) == 4
+
+
+class RecordingTrainer(Trainer):
+    """A stand-in that records its config, too."""
+
+    def __call__(self, config, folder, label):
+        self.calls.append(label)
+        results = {"status": "finished", "images": {}, "parameters": {}, "epochs": [], "accuracy": {"test": 0.5}}
+        write_record(folder, new_record(config, {}) | results)
+
+
+@pytest.mark.parametrize("setting", ["precision=bf16", "data.cache=ram", "data.workers=2"])
+def test_settings_of_rounding_and_memory_are_no_other_runs(demo, tmp_path, setting):
+    run_experiment(demo, tmp_path, RecordingTrainer())
+    again = RecordingTrainer()
+    outcome = run_experiment(demo.with_settings([setting]), tmp_path, again)
+    assert (again.calls, len(outcome.skipped)) == ([], 4)
+    assert read_record(tmp_path / demo.cells()[0].name)["config"]["precision"] == "fp32"  # what it was computed in
+
+
+def test_accumulation_is_another_run_where_batch_norm_sees_micro_batches(tmp_path):
+    file = tmp_path / "one.toml"
+    for settings, calls in (("reduce = 8", 1), ("reduce = 'none'", 0)):
+        file.write_text(f"[config]\nmodel.backbone = 'vgg11'\nmodel.pooling = 'gap'\nmodel.{settings}\n")
+        experiment, again = load_experiment(file), RecordingTrainer()
+        run_experiment(experiment, tmp_path / settings, RecordingTrainer())
+        run_experiment(experiment.with_settings(["optim.accumulate=2"]), tmp_path / settings, again)
+        assert len(again.calls) == calls, settings
+
+
+def test_precisions_that_a_file_compares_are_different_runs(tmp_path):
+    file = tmp_path / "two.toml"
+    file.write_text("[grid]\nprecision = ['fp32', 'bf16']\n")
+    first = RecordingTrainer()
+    outcome = run_experiment(load_experiment(file), tmp_path, first)
+    assert (len(outcome.done), len(set(outcome.done))) == (2, 2)
+    groups = load_results(tmp_path).groups
+    assert [[record["config"]["precision"] for record in group.records] for group in groups] == [["fp32"], ["bf16"]]
 
 
 def test_a_failed_cell_does_not_stop_the_others_and_is_run_again(demo, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from isice.config import config_hash, to_dict
-from isice.experiments.job_configs import family_of_config
+from isice.experiments.job_configs import identities
 from isice.experiments.manifest import Entry, Manifest, write_manifest
 from isice.report.results import load_results
 from isice.report.tables import result_table
@@ -28,7 +28,7 @@ def test_failed_only_and_missing(tmp_path, write_run):
     for file in (tmp_path / "elsewhere").rglob("record.json"):
         file.unlink()
     cells = tuple(
-        Entry("n", c.model.pooling, config_hash(c), family_of_config(c), {"head": c.model.pooling}, to_dict(c))
+        Entry("n", c.model.pooling, config_hash(c), identities(c)[1], {"head": c.model.pooling}, to_dict(c))
         for c in (missing, failed)
     )
     axes = {"head": {"gap": "gap", "isice": "isice"}}

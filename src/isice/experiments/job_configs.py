@@ -7,13 +7,17 @@ it.
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..config import config_hash, from_dict
+from ..config import RunConfig, config_hash, from_dict
 from ..records import Record
+
+# Backbones without BatchNorm, by the beginning of their names.
+_WITHOUT_BATCH_NORM = ("vgg", "convnext", "swin", "vit", "identity")
 
 
 @dataclass(frozen=True)
@@ -64,14 +68,76 @@ def kind_of(config: Any) -> str:
     raise TypeError(f"jobs: expected a config of one of {', '.join(job_kinds())}, got {type(config).__name__}.")
 
 
-def family_of_config(config: Any) -> str:
-    """Return a hash that is equal for configs that differ only in the seed."""
-    return config_hash(replace(config, seed=0))
+def without_rounding(config: Any) -> Any:
+    """Return the config with defaults for the settings that change rounding and memory alone.
+
+    These are ``precision``, ``data.cache`` and, in a network without BatchNorm, whose statistics are
+    those of micro-batches, ``optim.accumulate``.
+
+    Example:
+        >>> from isice.config import override
+        >>> without_rounding(override(RunConfig(), ["precision=bf16", "seed=3"])) == RunConfig(seed=3)
+        True
+    """
+    if not isinstance(config, RunConfig):
+        return config
+    model, optim = config.model, config.optim
+    plain = model.backbone.startswith(_WITHOUT_BATCH_NORM) and "_bn" not in model.backbone
+    if plain and model.reduce is None and "batch_norm" not in model.pooling:
+        optim = replace(optim, accumulate=1)
+    return replace(config, precision="fp32", optim=optim, data=replace(config.data, cache="none"))
 
 
-def family_of_record(record: Record) -> str | None:
-    """Return the family of a record's config, or None if this version cannot read that config."""
+def identities(config: Any) -> tuple[str, str]:
+    """Return the hash of a config, and that of :func:`without_rounding`.
+
+    Example:
+        >>> from isice.config import RunConfig
+        >>> exact, alike = zip(identities(RunConfig()), identities(RunConfig(precision="bf16")))
+        >>> exact[0] == exact[1], alike[0] == alike[1]
+        (False, True)
+    """
+    return config_hash(config), f"alike-{config_hash(without_rounding(config))}"
+
+
+def choose_identities(configs: Iterable[Any]) -> list[str]:
+    """Return what identifies every config among the others: no more than is needed to tell them apart."""
+    pairs = [identities(config) for config in configs]
+    counts = Counter(alike for _, alike in set(pairs))
+    return [alike if counts[alike] == 1 else exact for exact, alike in pairs]
+
+
+def identities_of_record(record: Record) -> tuple[str, ...]:
+    """Return the identities of a record's config; its hash alone if this version cannot read that config."""
+    config = _config_of(record)
+    return (record["hash"],) if config is None else (record["hash"], identities(config)[1])
+
+
+def families_of_record(record: Record) -> tuple[str, ...]:
+    """Return the identities of a record's config with seed 0, also as if its weights were not named.
+
+    An experiment without named weight files then finds runs that were started from a file.
+    """
+    config = _config_of(record)
+    if config is None:
+        return ()
+    config = replace(config, seed=0)
+    found: tuple[str, ...] = identities(config)
+    if isinstance(config, RunConfig) and config.model.pretrained and config.model.weights is not None:
+        unnamed = replace(config, model=replace(config.model, weights=None, checkpoint_path=None))
+        found += identities(unnamed)
+    return found
+
+
+def finished_folders(records: Iterable[Record]) -> dict[str, Path]:
+    """Return identity → folder of every finished run."""
+    done = [record for record in records if record["status"] == "finished"]
+    return {identity: Path(record["folder"]) for record in done for identity in identities_of_record(record)}
+
+
+def _config_of(record: Record) -> Any:
+    """Return the config of a record, or None if this version cannot read it."""
     try:
-        return family_of_config(from_dict(record["config"], find_job(record.get("kind", "train")).config()))
+        return from_dict(record["config"], find_job(record.get("kind", "train")).config())
     except (KeyError, TypeError, ValueError):
         return None

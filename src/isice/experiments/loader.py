@@ -31,7 +31,7 @@ from .._specs import format_spec, parse_spec
 from .._tables import flatten, nest
 from ..config import RunConfig, config_hash, from_dict, override, read_toml, split_assignment
 from .axes import Axis, Value, read_axes, without_settings
-from .job_configs import find_job, job_kinds
+from .job_configs import choose_identities, find_job, job_kinds
 from .published_numbers import METRIC, Aggregate, Metric, PublishedTable, read_aggregates, read_metrics, read_published
 from .weight_files import find_all, with_weights
 
@@ -47,7 +47,10 @@ _RUN_WORDS = {"data.partition": "split"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of an experiment; ``at`` is its position (axis → value), ``name`` also its folder."""
+    """One run of an experiment; ``at`` is its position (axis → value), ``name`` also its folder.
+
+    ``identity`` is that of :func:`isice.experiments.job_configs.choose_identities` among all runs.
+    """
 
     name: str
     label: str
@@ -55,6 +58,11 @@ class Cell:
     hash: str
     at: dict[str, str] = field(default_factory=dict)
     kind: str = "train"
+    identity: str = ""
+
+    def finished_in(self, folders: Mapping[str, Path]) -> Path | None:
+        """Return the folder of a finished run of this cell, by identity, or None."""
+        return folders.get(self.hash) or folders.get(self.identity)
 
 
 @dataclass(frozen=True)
@@ -145,7 +153,8 @@ class Experiment:
                         "which are the same; override fewer settings, or remove one of them from the file."
                     )
                 found[cell.hash] = cell
-        return list(found.values())
+        chosen = choose_identities(cell.config for cell in found.values())
+        return [replace(cell, identity=own) for cell, own in zip(found.values(), chosen, strict=True)]
 
     def _cells_at(self, at: dict[str, str], values: tuple[Value, ...]) -> Iterator[Cell]:
         repeats = {key: options for value in values for key, options in value.repeat.items()}

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from .._atomic import write_atomically
 from .._checks import check_choice
 from ..config import to_dict
-from .job_configs import family_of_config
+from .job_configs import choose_identities
 from .loader import Experiment
 from .published_numbers import METRIC, Aggregate, Metric, Note, PublishedTable
 
@@ -64,8 +64,11 @@ def describe(experiment: Experiment, pool: str = ".") -> Manifest:
         if aggregate.axis in axes:
             axes[aggregate.axis][aggregate.name] = aggregate.label
     axes[METRIC] = {metric.name: metric.label for metric in experiment.metrics}
+    runs = experiment.cells()
+    families = choose_identities(replace(c.config, seed=0) for c in runs)
     cells = tuple(
-        Entry(c.name, c.label, c.hash, family_of_config(c.config), c.at, to_dict(c.config)) for c in experiment.cells()
+        Entry(c.name, c.label, c.hash, family, c.at, to_dict(c.config))
+        for c, family in zip(runs, families, strict=True)
     )
     own: dict[str, Any] = {"axes": axes, "pool": pool, "cells": cells}
     return Manifest(**own, **{f.name: getattr(experiment, f.name) for f in fields(Manifest) if f.name not in own})

@@ -7,8 +7,9 @@ from typing import Any
 
 from .._checks import suggestion
 from .._specs import spec_name
-from ..records import Record, finished_folders
+from ..records import Record
 from .axes import Axis
+from .job_configs import finished_folders
 from .loader import Cell, Experiment
 
 
@@ -115,7 +116,7 @@ def plan(cells: Iterable[Cell], records: list[Record], *, force: bool = False) -
     for record in records:
         if record["status"] == "finished":
             done.setdefault(record.get("kind", "train"), []).append(record)
-    return [Step(c, finished.get(c.hash), _estimate(c.config, c.kind, done.get(c.kind, []))) for c in cells]
+    return [Step(c, c.finished_in(finished), _estimate(c.config, c.kind, done.get(c.kind, []))) for c in cells]
 
 
 def _estimate(config: Any, kind: str, done: list[Record]) -> float | None:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..records import find_records, finished_folders
+from ..records import find_records
 from ..run_lock import RunInUse, holder, is_in_use, run_lock
+from .job_configs import finished_folders
 from .loader import Cell, Experiment
 from .manifest import describe, write_manifest
 from .sweep import FINISHED, IN_USE, Compute, is_finished, run_on_devices
@@ -59,13 +60,14 @@ def run_experiment(
     write_manifest(describe(experiment, os.path.relpath(pool or out, out)), out)
     finished = {} if force else finished_folders(find_records(pool or out))
     cells = experiment.cells() if cells is None else cells
-    waiting = [cell for cell in cells if cell.hash not in finished]
-    skipped = [cell for cell in cells if cell.hash in finished]
+    found = {cell.name: cell.finished_in(finished) for cell in cells}
+    waiting = [cell for cell in cells if found[cell.name] is None]
+    skipped = [cell for cell in cells if found[cell.name] is not None]
     outcome = Outcome(skipped=[cell.name for cell in skipped])
     if len(skipped) > MAX_LISTED:
         tell(f"{len(skipped)} finished runs skipped")
     for cell in skipped if len(skipped) <= MAX_LISTED else ():
-        where = "" if finished[cell.hash] == out / cell.name else f" in {finished[cell.hash]}"
+        where = "" if found[cell.name] == out / cell.name else f" in {found[cell.name]}"
         tell(f"{cell.label}: skipped, finished{where}")
     while waiting:
         computed = (

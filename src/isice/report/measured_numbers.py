@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..experiments.job_configs import family_of_record
+from ..experiments.job_configs import families_of_record
 from ..experiments.manifest import Manifest
 from ..experiments.published_numbers import METRIC, Aggregate, Metric
 from ..metrics import mean_std
@@ -30,8 +30,7 @@ class MeasuredNumbers:
         self.manifest = manifest
         self._records: dict[str, list[Record]] = {}
         for record in records:
-            family = family_of_record(record)
-            if family is not None:
+            for family in families_of_record(record):
                 self._records.setdefault(family, []).append(record)
         self._families: dict[tuple[tuple[str, str], ...], dict[str, None]] = {}
         for cell in manifest.cells:
