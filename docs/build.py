@@ -13,7 +13,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
-NAMES = ("readme", "accuracy", "methods", "benchmarks", "graphical_lasso", "scaling", "gpu", "gallery", "api", "cli")
+NAMES = (
+    "readme",
+    "accuracy",
+    "choosing",
+    "methods",
+    "benchmarks",
+    "graphical_lasso",
+    "scaling",
+    "gpu",
+    "gallery",
+    "api",
+    "cli",
+)
 
 
 def rendered(names: list[str]) -> dict[Path, str]:

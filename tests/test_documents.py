@@ -5,6 +5,7 @@ import importlib.util
 import json
 import pkgutil
 import re
+import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -13,9 +14,15 @@ import pytest
 import torch
 
 import isice
+from isice.config import RunConfig, override
+from isice.records import new_record, write_record
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+GENERATORS = (
+    "readme", "accuracy", "choosing", "methods", "benchmarks", "graphical_lasso", "scaling", "gpu", "gallery", "api",
+    "cli",
+)  # fmt: skip
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *RESULTS.rglob("README.md")]
 MODULES = sorted(
     module.name
@@ -25,12 +32,14 @@ MODULES = sorted(
 
 
 def run_blocks(page: Path) -> dict[str, object]:
-    """Execute the Python blocks of a page in one namespace."""
+    """Execute the Python blocks of a page in one namespace, without a warning about too few positions."""
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert blocks, f"{page.name} has no Python block"
     namespace: dict[str, object] = {}
-    for block in blocks:
-        exec(block, namespace)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Network: expected")
+        for block in blocks:
+            exec(block, namespace)
     return namespace
 
 
@@ -107,11 +116,32 @@ def build() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize(
-    "name", ["readme", "methods", "benchmarks", "graphical_lasso", "scaling", "gpu", "gallery", "api", "cli"]
-)
+@pytest.mark.parametrize("name", GENERATORS)
 def test_generated_pages_are_up_to_date(name, build, capsys):
     assert build.main(["--check", name]) == 0, capsys.readouterr().err
+
+
+def test_every_generator_is_checked(build):
+    assert set(GENERATORS) == set(build.NAMES)
+
+
+def test_a_new_training_record_appears_in_the_table_of_choices(build, tmp_path, monkeypatch):
+    choosing = importlib.import_module("generate_choosing")
+    monkeypatch.setattr(choosing, "RESULTS", tmp_path)
+    runs = {"gap": [0.7], "isqrt_cov(n_iter=3)": [0.74, 0.75]}
+    for pooling, accuracies in runs.items():
+        for seed, accuracy in enumerate(accuracies):
+            folder = tmp_path / "study" / f"{pooling}-{seed}"
+            folder.mkdir(parents=True)
+            run = new_record(override(RunConfig(), [f"model.pooling={pooling}", "data.image_size=224"]), {})
+            run["config"]["model"]["backbone"] = "vgg16"
+            run |= {"status": "finished", "accuracy": {"test": accuracy}, "images": {"train": 100}}
+            write_record(folder, run)
+    assert choosing.comparisons() == "—"  # a folder of records has a README
+    (tmp_path / "study" / "README.md").touch()
+    *_, first, second = choosing.comparisons().splitlines()
+    assert first == "| `isqrt_cov(n_iter=3)` | 256 | 32,896 | 2 | 74.5 ± 0.7 | — |"
+    assert second.startswith("| `gap` | 256 | 256 | 1 | 70.0 |")
 
 
 def test_the_check_finds_an_outdated_page(build, monkeypatch, capsys):

@@ -1,0 +1,104 @@
+"""Tables of docs/choosing.md: every comparison of poolings among the training records, and sizes of feature maps."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmarks.pages import MISSING, RESULTS, ROOT, filled, read_results, table
+
+from isice.metrics import mean_std
+from isice.models.backbone import create_backbone
+from isice.pooling import create_pooling
+
+PAGE = ROOT / "docs" / "choosing.md"
+SIZES = (224, 448)
+BACKBONES = ("vgg16", "resnet50", "convnext_tiny", "swin_tiny")  # one of each kind in the paper
+Record = dict[str, Any]
+
+
+def pages() -> dict[Path, str]:
+    """Return the page with its tables."""
+    tables = {"records": comparisons(), "positions": positions()}
+    return {PAGE: filled(PAGE.read_text(encoding="utf-8"), tables)}
+
+
+def comparisons() -> str:
+    """Return one table for every setting in which at least two heads were trained, the best first."""
+    parts = []
+    for setting, runs in sorted(_by_setting().items()):
+        heads = defaultdict(list)
+        for run in runs:
+            model = run["config"]["model"]
+            heads[model["pooling"], model["reduce"]].append(100 * run["accuracy"]["test"])
+        if len(heads) < 2:
+            continue
+        best_first = sorted(heads.items(), key=lambda item: -sum(item[1]) / len(item[1]))
+        rows = [(f"`{spec}`", *_numbers(spec, channels, values)) for (spec, channels), values in best_first]
+        header = ["pooling, as recorded", "channels", "vector", "seeds", "test, %", "ms for 32 images"]
+        parts += [f"{setting}:", table(header, rows)]
+    return "\n\n".join(parts) or MISSING
+
+
+def _by_setting() -> dict[str, list[Record]]:
+    """Return the finished training runs by what they share: folder, network, images, epochs and smoothing."""
+    found = defaultdict(list)
+    for folder, run in _runs():
+        data, optim, model = (run["config"][part] for part in ("data", "optim", "model"))
+        rows, columns = map_size(model["backbone"], data["image_size"])
+        smoothing = f", label smoothing {optim['label_smoothing']:g}" if optim["label_smoothing"] else ""
+        found[
+            f"**{model['backbone']}, {data['image_size']} px** ({rows} × {columns} = {rows * columns} positions), "
+            f"{run['images']['train']:,} training images, {optim['epochs']} epochs{smoothing} "
+            f"([{folder}](../benchmarks/results/{folder}/README.md))"
+        ].append(run)
+    return found
+
+
+def _runs() -> Iterator[tuple[str, Record]]:
+    for path in sorted(RESULTS.rglob("record.json")):
+        run = json.loads(path.read_text(encoding="utf-8"))
+        folder = path.relative_to(RESULTS).parts[0]
+        tested = run.get("kind", "train") == "train" and run["status"] == "finished" and "test" in run["accuracy"]
+        if tested and (RESULTS / folder / "README.md").is_file() and run["config"]["data"]["image_size"]:
+            yield folder, run
+
+
+def _numbers(spec: str, channels: int, values: list[float]) -> tuple[str, ...]:
+    summary = mean_std(values)
+    accuracy = f"{summary.mean:.1f}" if len(values) == 1 else f"{summary.mean:.1f} ± {summary.std:.1f}"
+    return str(channels), _vector(spec, channels), str(len(values)), accuracy, _milliseconds(spec, channels)
+
+
+def _vector(spec: str, channels: int) -> str:
+    try:
+        return f"{create_pooling(spec, channels, num_classes=200).out_features:,}"
+    except (TypeError, ValueError):  # an option that this version no longer has
+        return MISSING
+
+
+def _milliseconds(spec: str, channels: int) -> str:
+    """Return forward and backward pass at 256 channels and 14 × 14 positions on the GPU of the record."""
+    costs = {row["name"]: row["forward_backward_ms"] for row in read_results("heads_cuda")["rows"]}
+    known = channels == 256 and spec in costs  # measured without options
+    return f"{costs[spec]:.2f}" if known else MISSING
+
+
+@cache
+def map_size(backbone: str, size: int) -> tuple[int, int]:
+    """Return height and width of the feature map of a square image."""
+    with torch.device("meta"):  # shapes only
+        height, width = create_backbone(backbone, img_size=size)(torch.zeros(1, 3, size, size)).shape[-2:]
+    return int(height), int(width)
+
+
+def positions() -> str:
+    """Return the number of positions of the paper's backbones at some image sizes."""
+    rows = []
+    for name in BACKBONES:
+        shapes = [map_size(name, size) for size in SIZES]
+        rows.append((f"`{name}`", *(f"{height} × {width} = {height * width}" for height, width in shapes)))
+    return table(["backbone", *(f"{size} px" for size in SIZES)], rows)
