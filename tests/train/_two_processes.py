@@ -1,10 +1,12 @@
-"""Started by torchrun in test_distributed: one run with a model without BatchNorm, one resumed run."""
+"""Started by torchrun in test_distributed: a model without BatchNorm, a resumed run, a data-driven start."""
 
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from isice.config import override
 from isice.train import train_run
 from isice.train.trainer import Trainer
 
@@ -26,6 +28,24 @@ def main(folder: Path) -> None:
         with pytest.raises(InterruptedError):
             train_run(TINY, folder / "resumed", build=build_linear)
     train_run(TINY, folder / "resumed", build=build_linear, resume="must")
+    start_from_data(folder)
+
+
+def start_from_data(folder: Path) -> None:
+    """Train netvlad; every process saves its pooling before DistributedDataParallel sees it."""
+    start = Trainer._initialize
+
+    def start_and_save(self):
+        torch.manual_seed(self.fabric.global_rank)
+        torch.nn.init.normal_(self.model.pooling.centres)  # different in every process before the start
+        start(self)
+        found = {"images": self.state.start_images, "pooling": self.model.pooling.state_dict()}
+        torch.save(found, folder / f"start{self.fabric.global_rank}.pt")
+
+    config = override(TINY, ["model.pooling=netvlad(n_clusters=4)", "optim.epochs=1"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_initialize", start_and_save)
+        train_run(config, folder / "netvlad")
 
 
 if __name__ == "__main__":
