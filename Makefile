@@ -31,11 +31,11 @@ demo: $(READY)
 	$(BIN)/isice run demo --out $(OUT)
 
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup
 
 # The lower bounds of pyproject.toml, in an environment of their own.
 test-lowest: .venv-lowest/.ready
-	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n $(PYTEST_WORKERS)
+	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup
 
 .venv-lowest/.ready: pyproject.toml constraints-lowest.txt
 	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest

@@ -73,7 +73,7 @@ def test_the_code_of_the_first_pages_runs(name):
 
 
 def test_every_page_with_python_is_executed_by_a_test():
-    """The others run in tests/test_cli.py (training.md) and tests/pooling/test_plugins.py (plugins.md)."""
+    """The others run in tests/cli/test_training.py (training.md) and tests/pooling/test_plugins.py (plugins.md)."""
     executed = {"README.md", "getting_started.md", "timm.md", "graphical_lasso.md", "statistics.md"}
     executed |= {"training.md", "plugins.md"}
     found = {page.name for page in DOCUMENTS if "```python" in page.read_text(encoding="utf-8")}

@@ -20,7 +20,7 @@ from isice.graph_plots import plot_graph
 from isice.models.model_card import card_text
 from isice.report import figures, write_report
 from isice.report.explain_page import write_explanations
-from isice.report.report_page import Report, _latex, _markdown
+from isice.report.report_page import Report, report_latex, report_markdown
 from isice.report.tables import Table
 from isice.report.text_wrap import wrap_text
 from isice.train.progress import TrainingProgress
@@ -72,7 +72,7 @@ def test_markdown_of_a_report(tmp_path: Path):
     report = Report(
         names[10], names[11], names, [], TABLE, "", list(zip(names, names, strict=True)), {"S": {n: n for n in names}}
     )
-    text = _markdown(report, [], tmp_path)
+    text = report_markdown(report, [], tmp_path)
     page = Page(MarkdownIt("commonmark").enable("table").render(text))
     check_page(page)
     assert not {"em", "img"} & set(page.tags)
@@ -84,7 +84,7 @@ def test_markdown_of_a_report(tmp_path: Path):
 
 def test_latex():
     report = Report(HOSTILE[0], "", [], [], TABLE, "", [], {})
-    text = _latex(report)
+    text = report_latex(report)
     assert not re.search(r"(\\\\|\\midrule|\\toprule)\s*[\[*]", text)
     body = text.replace(r"\\", "")
     for special in "#%":

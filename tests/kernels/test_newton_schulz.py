@@ -139,7 +139,7 @@ def test_more_matrices_than_are_in_flight(size, batch, precision):
 
 
 @pytest.mark.parametrize("size", [20] if DEVICE == "cpu" else [20, 100])
-@pytest.mark.parametrize("samples", [60, 300])
+@pytest.mark.parametrize("samples", [60] if DEVICE == "cpu" else [60, 300])
 @pytest.mark.parametrize(
     ("kind", "n_iter"), [("inverse", 1), ("sqrt", 1), ("inverse_sqrt", 2), *((kind, MAX_STEPS) for kind in KINDS)]
 )
@@ -192,7 +192,7 @@ def test_isice_cotangents_of_any_scale(eta):
         return isice_vjp(scale * grad, 16, saved, 0.01 * per_image, eta * per_image, settings)
 
     expected = cotangents(1.0)
-    for scale in (1e-32, 1e-22, 1e15, 1e25):
+    for scale in (1e-32, 1e25) if DEVICE == "cpu" else (1e-32, 1e-22, 1e15, 1e25):
         for found, exact in zip(cotangents(scale), expected, strict=True):
             torch.testing.assert_close(found / scale, exact, rtol=1e-4, atol=1e-4 * float(exact.abs().max()))
 
@@ -209,7 +209,7 @@ def test_zero_cotangent_and_zero_matrix():
 def test_fake_operations_have_the_right_shapes(learned):
     check = functools.partial(torch.library.opcheck, test_utils=("test_schema", "test_faketensor"))
     cov, grad, vector = on_device(covariances(2, 16, 60), noise(2, 16, 16), noise(2, 136))
-    settings, lam = (decay(3), 2, 0.5, 1e-9, "accurate"), torch.full((2,), 0.01, device=DEVICE)
+    settings, lam = (decay(2), 2, 0.5, 1e-9, "accurate"), torch.full((2,), 0.01, device=DEVICE)
     operations = torch.ops.isice
     check(operations.newton_schulz.default, (cov.mT, 2, "sqrt", "accurate", learned))
     check(operations.newton_schulz_vjp.default, (cov.mT, vector if learned else grad.mT, 2, "sqrt", "accurate"))
@@ -228,8 +228,9 @@ def test_isice(n_iter, power, size):
     if size == 70 and n_iter != 1:
         pytest.skip("one large case is enough for the interpreter")
     n_inverse_iter = 2 if DEVICE == "cpu" else 7
-    cov, grad = covariances(3, size, 3 * size), noise(3, size * (size + 1) // 2)
-    lam, eta = torch.tensor([0.0, 0.01, 0.1]).double(), torch.tensor([0.5, 1.0, 2.0]).double()
+    batch = 2 if size == 70 else 3
+    cov, grad = covariances(batch, size, 3 * size), noise(batch, size * (size + 1) // 2)
+    lam, eta = torch.tensor([0.01, 0.1, 0.0][:batch]).double(), torch.tensor([1.0, 2.0, 0.5][:batch]).double()
     options = {
         "n_iter": n_iter,
         "n_inverse_iter": n_inverse_iter,

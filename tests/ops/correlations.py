@@ -31,3 +31,21 @@ def relu_features(size, batch, seed):
 
 
 KINDS = {"sparse": sparse_model, "relu": relu_features}
+
+
+def sample_cov(size, samples, *, batch=(), seed=0, relu=False, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(*batch, size, samples, generator=generator, dtype=torch.float64)
+    mixing = torch.eye(size, dtype=torch.float64) + 0.5 * torch.randn(size, size, generator=generator).double() / 2
+    x = mixing @ x
+    x = x.relu() if relu else x
+    x = x - x.mean(-1, keepdim=True)
+    return (x @ x.mT / samples).to(dtype)
+
+
+def off_diagonal(size):
+    return ~torch.eye(size, dtype=torch.bool)
+
+
+def off_penalty(size, sparsity):
+    return sparsity * off_diagonal(size).double()

@@ -19,32 +19,13 @@ from isice.ops.graphical_lasso import (
     graphical_lasso_reference,
     sparsity_max,
 )
-from isice.ops.graphical_lasso.admm import Strategy, admm
-from isice.ops.graphical_lasso.screening import blocks_by_size, component_labels
-from isice.ops.graphical_lasso.solver import solve
-from isice.ops.graphical_lasso.start import cold_start
-from isice.ops.graphical_lasso.theta_step import _root_polynomials, half_theta_by_eigh, half_theta_by_newton_schulz
 
-from .correlations import KINDS
+from .correlations import KINDS, off_diagonal, off_penalty, sample_cov
 
 # The covariance's own unit, and the tolerance of a layer.
 graphical_lasso = partial(graphical_lasso, scale="raw", tol=1e-4)
 graphical_lasso_path = partial(graphical_lasso_path, scale="raw")
 sparsity_max = partial(sparsity_max, scale="raw")
-
-
-def sample_cov(size, samples, *, batch=(), seed=0, relu=False, dtype=torch.float64):
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(*batch, size, samples, generator=generator, dtype=torch.float64)
-    mixing = torch.eye(size, dtype=torch.float64) + 0.5 * torch.randn(size, size, generator=generator).double() / 2
-    x = mixing @ x
-    x = x.relu() if relu else x
-    x = x - x.mean(-1, keepdim=True)
-    return (x @ x.mT / samples).to(dtype)
-
-
-def off_diagonal(size):
-    return ~torch.eye(size, dtype=torch.bool)
 
 
 def kkt_residual(cov, penalty, precision):
@@ -53,10 +34,6 @@ def kkt_residual(cov, penalty, precision):
     on = (slack - penalty * precision.sign()).abs()
     off = (slack.abs() - penalty).clamp(min=0)
     return float(torch.where(precision != 0, on, off).max())
-
-
-def off_penalty(size, sparsity):
-    return sparsity * off_diagonal(size).double()
 
 
 @pytest.mark.parametrize("sparsity", [0.3, 0.05, 0.01])
@@ -177,80 +154,6 @@ def test_a_batch_gives_what_its_members_give():
     assert len(set(batch.n_iter.tolist())) > 1
 
 
-def test_newton_schulz_steps_give_the_same_solution():
-    cov = sample_cov(40, 20, batch=(2,), relu=True)
-    correlation = cov / torch.sqrt(cov.diagonal(dim1=1, dim2=2)[:, :, None] * cov.diagonal(dim1=1, dim2=2)[:, None])
-    penalty = torch.stack([off_penalty(40, sparsity) for sparsity in (0.1, 0.02)])
-    by_eigh = solve(correlation, penalty, 1e-7, 500, strategy=Strategy("eigh"))
-    by_products = solve(correlation, penalty, 1e-7, 500, strategy=Strategy("newton_schulz"))
-    torch.testing.assert_close(by_products[0], by_eigh[0], rtol=1e-6, atol=1e-8)
-    assert torch.equal(by_products[3], by_eigh[3])
-    torch.testing.assert_close(by_products[1], by_eigh[1], rtol=1e-6, atol=1e-8)
-    products = Strategy("newton_schulz", inverse="products")
-    single = solve(correlation.float(), penalty.float(), 1e-4, 500, strategy=products)
-    assert bool((single[2] <= 1e-4 * 40).all())
-    assert float((single[0] @ single[1] - torch.eye(40)).abs().max()) < 1e-3
-
-
-@pytest.mark.parametrize("rho", [1e-4, 1e-2, 1.0, 1e3])
-def test_roots_by_products_are_those_by_eigenvalues(rho):
-    b = torch.randn(3, 30, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    b, rho = b + b.mT, torch.full((3, 1, 1), rho, dtype=torch.float64)
-    theta = 2 * half_theta_by_eigh(b, rho)
-    torch.testing.assert_close(torch.linalg.inv(theta) - rho * theta, b, rtol=1e-7, atol=1e-7)
-    torch.testing.assert_close(2 * half_theta_by_newton_schulz(b, rho), theta, rtol=1e-6, atol=1e-9 * theta.abs().max())
-    single = 2 * half_theta_by_newton_schulz(b.float(), rho.float()).double()
-    assert float((single - theta).norm() / theta.norm()) < 1e-3
-
-
-@pytest.mark.parametrize("lower", [0.999, 0.7, 0.1, 0.01, 1e-5])
-@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 2e-4), (torch.float64, 1e-10)])
-def test_the_polynomials_of_the_root_take_their_interval_to_one(lower, dtype, error):
-    x = np.geomspace(lower, 1, 2000)
-    for coefficients in _root_polynomials(lower, dtype):
-        x = sum(c * x ** (2 * k + 1) for k, c in enumerate(coefficients))
-    assert np.abs(x - 1).max() < error
-
-
-@pytest.mark.parametrize(("inverse", "theta_step"), [("cholesky", "eigh"), ("products", "newton_schulz")])
-@pytest.mark.parametrize("sparsity", [2.0, 0.2, 0.01])
-def test_admm_begins_with_a_positive_definite_guess_and_a_point_in_the_box(inverse, theta_step, sparsity):
-    cov = graphical_lasso(sample_cov(40, 20, batch=(3,), relu=True), 1e-3, scale="correlation").covariance
-    cov = cov / torch.sqrt(cov.diagonal(dim1=1, dim2=2)[:, :, None] * cov.diagonal(dim1=1, dim2=2)[:, None])
-    penalty = off_penalty(40, sparsity).expand(3, 40, 40)
-    start = cold_start(cov, penalty, inverse=inverse)
-    assert bool((torch.linalg.cholesky_ex(start.precision).info == 0).all())
-    assert torch.equal(start.precision, start.precision.mT)
-    assert bool(((start.dual - cov).abs() <= penalty * (1 + 1e-15) + 1e-15).all())
-    solution = admm(cov, penalty, torch.full((3,), 1e-4 * 40), start, max_iter=40, strategy=Strategy(theta_step))
-    assert bool((solution.gap <= 1e-4 * 40).all())
-    if sparsity > 1:
-        torch.testing.assert_close(start.dual, torch.eye(40, dtype=cov.dtype).expand(3, 40, 40))
-
-
-def test_blocks_are_solved_apart_and_join_exactly():
-    parts = [sample_cov(size, 30, seed=size) for size in (5, 1, 3, 7)]
-    cov = torch.block_diag(*parts)
-    order = torch.randperm(16, generator=torch.Generator().manual_seed(0))
-    result = graphical_lasso(cov[order][:, order], 0.05, tol=1e-12)
-    inverse_order = torch.argsort(order)
-    whole = result.precision[inverse_order][:, inverse_order]
-    expected = torch.block_diag(*(graphical_lasso_reference(part, 0.05) for part in parts))
-    torch.testing.assert_close(whole, expected, rtol=1e-6, atol=1e-7)
-    assert torch.equal(whole != 0, expected != 0)
-
-
-def test_screening_groups_components_by_padded_size():
-    labels = component_labels(torch.block_diag(*(sample_cov(size, 30, seed=size) for size in (9, 1, 3, 20)))[None], 0.0)
-    assert sorted(torch.unique(labels, return_counts=True)[1].tolist()) == [1, 3, 9, 20]
-    found = {}
-    for blocks in blocks_by_size(labels):
-        for variables, size in zip(blocks.variables, blocks.n_real.tolist(), strict=True):
-            found[size] = sorted(variables[:size].tolist())
-            assert len(variables) >= size
-    assert found == {9: list(range(9)), 3: list(range(10, 13)), 20: list(range(13, 33))}
-
-
 def test_badly_scaled_variables_change_only_the_units():
     cov = sample_cov(8, 30)
     units = torch.logspace(-5, 5, 8, dtype=torch.float64)
@@ -282,19 +185,6 @@ def test_rank_one_with_a_tiny_sparsity_takes_long_but_is_solved(dtype):
         result = graphical_lasso(torch.outer(vector, vector), 2e-4)
     assert float(result.gap) <= 1e-4 * 34
     assert int(result.n_iter) > 1000
-
-
-@pytest.mark.parametrize("theta_step", ["eigh", "newton_schulz"])
-def test_what_float32_does_not_finish_is_continued_in_float64(theta_step):
-    vector = torch.linspace(1, 2, 24)
-    penalty = (0.005 / torch.outer(vector, vector) * off_diagonal(24))[None]
-    precision, covariance, gap, n_iter, _ = solve(
-        torch.ones(1, 24, 24), penalty, 1e-4, 1000, strategy=Strategy(theta_step)
-    )
-    assert int(n_iter) > 100
-    assert float(gap) <= 1e-4 * 24
-    assert precision.dtype == torch.float32
-    assert float((precision.double() @ covariance.double() - torch.eye(24)).abs().max()) < 1e-2
 
 
 def test_warm_start_needs_fewer_iterations_and_ends_at_the_same_place():

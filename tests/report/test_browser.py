@@ -47,7 +47,11 @@ frame.onload = () => {{
 frame.srcdoc = {page};
 </script></body>"""
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium to open the page in")
+# One process of pytest-xdist runs these tests, so that their fixtures are made once.
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium to open the page in"),
+    pytest.mark.xdist_group("browser"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from isice import create_model
-from isice.cli.training import _default_recipe
+from isice.cli.training import default_recipe
 from isice.config import config_hash, from_dict, load_config, override, to_dict, to_toml
 from isice.data import dataset_info, load_splits
 from isice.experiments.loader import load_recipe
@@ -95,9 +95,9 @@ def test_mirror_averaging_in_evaluation(tmp_path):
 
 
 def test_finetune_is_the_default_of_a_named_backbone():
-    assert _default_recipe(["model.backbone=tf_efficientnet_lite0"]) == "finetune"
-    assert _default_recipe(["model.backbone=resnet50", "model.backbone=small_cnn"]) == "small"
-    assert _default_recipe(["model.pooling=gap"]) == "small"
+    assert default_recipe(["model.backbone=tf_efficientnet_lite0"]) == "finetune"
+    assert default_recipe(["model.backbone=resnet50", "model.backbone=small_cnn"]) == "small"
+    assert default_recipe(["model.pooling=gap"]) == "small"
     config = load_recipe("finetune")
     assert config.model.pretrained
     assert config.data.name == "folder"

@@ -65,7 +65,7 @@ def train(
     shortcuts = {"model.backbone": model, "model.pooling": pooling, "data.name": data}
     assignments = [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
     chosen = [*assignments, *(settings or [])]
-    config = override(_base_config(recipe, out, resume, _default_recipe(chosen)), chosen)
+    config = override(_base_config(recipe, out, resume, default_recipe(chosen)), chosen)
     if not resume:
         config = follow_backbone_input(config)
         config = with_weights(config, find_all(weights_root, [config]))
@@ -89,7 +89,7 @@ def train(
             tell(f"isice report {folder} adds heat maps of test images")
 
 
-def _default_recipe(assignments: list[str]) -> str:
+def default_recipe(assignments: list[str]) -> str:
     """Return ``finetune`` as soon as a backbone is named, else ``small``."""
     named = [text.partition("=")[2].strip() for text in assignments if text.startswith("model.backbone=")]
     return "finetune" if named and named[-1] != "small_cnn" else "small"

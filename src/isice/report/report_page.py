@@ -63,8 +63,8 @@ def write_built_report(folder: Path, results: Results, report: Report) -> dict[s
     folder.mkdir(parents=True, exist_ok=True)
     pictures = [*draw_figures(results, folder / "figures"), *find_heat_maps(folder)]
     texts = {
-        "markdown": ("report.md", _markdown(report, pictures, folder)),
-        "latex": ("report.tex", _latex(report)),
+        "markdown": ("report.md", report_markdown(report, pictures, folder)),
+        "latex": ("report.tex", report_latex(report)),
         "html": ("report.html", render("report.html.jinja", report=report, title=report.title, pictures=pictures)),
     }
     for name, text in texts.values():
@@ -149,7 +149,8 @@ def _plan_remarks(results: Results) -> list[str]:
     return changed + ([manifest.after] if manifest.after else [])
 
 
-def _markdown(report: Report, pictures: list[Picture], folder: Path) -> str:
+def report_markdown(report: Report, pictures: list[Picture], folder: Path) -> str:
+    """Format a report as Markdown, with pictures relative to ``folder``."""
     parts = [f"# {escape_markdown(report.title)}\n"]
     parts += [f"{escape_markdown(report.description)}\n"] if report.description else []
     parts += [f"{escape_markdown(remark)}\n" for remark in report.remarks]
@@ -172,7 +173,8 @@ def _figure_markdown(picture: Picture, folder: Path) -> str:
     return f"![{escape_markdown(picture.name)}]({address})\n\n*{escape_markdown(picture.caption)}*\n"
 
 
-def _latex(report: Report) -> str:
+def report_latex(report: Report) -> str:
+    """Format the tables of a report for LaTeX."""
     parts = []
     for comparison in report.comparisons:
         caption = " ".join([f"{report.title}. {comparison.title}.", *comparison.notes])
