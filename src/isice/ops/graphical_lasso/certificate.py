@@ -45,20 +45,30 @@ def inverse_if_positive(matrix: Tensor, otherwise: Tensor) -> tuple[Tensor, Tens
 
 def duality_gap(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> Tensor:
     """Return P(Z) − logdet W − D ≥ 0 in float64; ∞ if Z or W is not positive definite."""
-    return _gap(cov, penalty, precision, log_determinant(precision), log_determinant(dual))
+    linear = _linear(cov, penalty, precision)
+    return _gap(linear, cov.shape[-1], log_determinant(precision), log_determinant(dual))
 
 
 def duality_gap_and_inverse(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> tuple[Tensor, Tensor]:
     """Return :func:`duality_gap` and Z⁻¹, W if Z is not positive definite, from one factor of Z."""
     factor, info = cholesky(precision)
-    gap = _gap(cov, penalty, precision, _log_determinant(factor, info), log_determinant(dual))
+    gap = gap_of_factors(_linear(cov, penalty, precision), (factor, info), cholesky(dual))
     return gap, _inverse(factor, info, dual)
 
 
-def _gap(cov: Tensor, penalty: Tensor, precision: Tensor, logdet_precision: Tensor, logdet_dual: Tensor) -> Tensor:
-    # ⟨S, Z⟩ + Σ Λ_ij|Z_ij|, rows in the input's dtype and their sum in float64.
-    linear = precision.abs().mul_(penalty).addcmul_(cov, precision).sum(-1).sum(-1, dtype=torch.float64)
-    gap = linear - logdet_precision - logdet_dual - cov.shape[-1]
+def gap_of_factors(linear: Tensor, factor: tuple[Tensor, Tensor], dual_factor: tuple[Tensor, Tensor]) -> Tensor:
+    """Return :func:`duality_gap` from ⟨S, Z⟩ + Σ Λ_ij|Z_ij| and from :func:`cholesky` of Z and of W."""
+    size = factor[0].shape[-1]
+    return _gap(linear, size, _log_determinant(*factor), _log_determinant(*dual_factor))
+
+
+def _linear(cov: Tensor, penalty: Tensor, precision: Tensor) -> Tensor:
+    """Return ⟨S, Z⟩ + Σ Λ_ij|Z_ij|, rows in the input's dtype and their sum in float64."""
+    return precision.abs().mul_(penalty).addcmul_(cov, precision).sum(-1).sum(-1, dtype=torch.float64)
+
+
+def _gap(linear: Tensor, size: int, logdet_precision: Tensor, logdet_dual: Tensor) -> Tensor:
+    gap = linear - logdet_precision - logdet_dual - size
     return torch.where(torch.isfinite(gap), gap.clamp(min=0.0), math.inf)
 
 

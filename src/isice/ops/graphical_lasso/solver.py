@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .admm import Solution, Strategy, admm
 from .certificate import chunks, duality_gap, duality_gap_and_inverse, inverse_if_positive
+from .newton import links, local_start, newton
 from .polish import polish
 from .screening import blocks_by_size, component_labels
 from .start import Start, cold_start, warm_start
@@ -19,6 +20,8 @@ ROUGH_LIMIT = 3e-6  # relative gap at which float64 takes over unless Θ-steps r
 SINGLE_PRECISION_ITER = 100  # iterations in float32 after which float64 continues
 CACHED_ENTRIES = 2**17  # matrix entries that a CPU processes at a time
 SATURATE = 1e60  # large enough to saturate the clamp for any nonzero float32
+WHOLE_SIZE = 256  # size up to which Newton's method solves a sparse matrix faster whole than by components
+NEWTON_SIZE = 32  # size below which a batch of ADMM is faster on a CPU than Newton's method matrix by matrix
 INVERSE_ERROR = 1e-3  # ‖I − ΘW‖_F above which the inverse by products is replaced by Cholesky
 
 
@@ -57,6 +60,16 @@ def solve(
     if batch == 0:
         gap, n_iter = cov.new_zeros(0, dtype=torch.float64), cov.new_zeros(0, dtype=torch.int64)
         return Outputs(cov.clone(), cov.clone(), gap, n_iter, cov.clone())
+    newton_suits = strategy is None and not cov.is_cuda and cov.dtype == torch.float64 and size >= NEWTON_SIZE
+    if newton_suits and tol >= POLISH_BELOW:
+        return _solve_each(cov, penalty, tol, max_iter, init)
+    return _solve_by_components(cov, penalty, tol, max_iter, init, strategy)
+
+
+def _solve_by_components(
+    cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: Tensor | None, strategy: Strategy | None
+) -> Outputs:
+    batch, size, _ = cov.shape
     labels = component_labels(cov, penalty)
     if not bool(labels.any()):
         count = torch.full((batch,), size, device=cov.device)
@@ -111,6 +124,38 @@ def _solve_connected(
             more = _in_double_precision(cov, penalty, bound, 2 * max_iter, strategy, solution)
             solution = polish(cov, penalty, more)
     inverse = _inverse(solution, chosen) if inverse is None else inverse
+    return Outputs(solution.precision, inverse, solution.gap, solution.n_iter, solution.dual)
+
+
+def _solve_each(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: Tensor | None) -> Outputs:
+    """Solve the sparse matrices one by one by Newton's method and the others as a batch by ADMM."""
+    found = [
+        _solve_sparse(cov[i], penalty[i], tol, max_iter, None if init is None else init[i]) for i in range(len(cov))
+    ]
+    rest = [i for i, outputs in enumerate(found) if outputs is None]
+    if len(rest) == len(cov):
+        return _solve_by_components(cov, penalty, tol, max_iter, init, None)
+    parts, order = [outputs for outputs in found if outputs is not None], [i for i in range(len(cov)) if found[i]]
+    if rest:
+        first = None if init is None else init[rest]
+        parts.append(_solve_by_components(cov[rest], penalty[rest], tol, max_iter, first, None))
+    if len(parts) == 1:
+        return parts[0]
+    back = torch.argsort(torch.tensor(order + rest))
+    return Outputs(*(torch.cat(tensors)[back] for tensors in zip(*parts, strict=True)))
+
+
+def _solve_sparse(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: Tensor | None) -> Outputs | None:
+    """Solve one matrix (D, D) by Newton's method; None if ADMM is faster or it does not converge."""
+    size, graph = len(cov), links(cov, penalty)
+    # With less than one link per variable a random graph has small components only.
+    if graph is None or (size > WHOLE_SIZE and len(graph.row) < 2 * size):
+        return None
+    theta = local_start(cov, penalty, graph) if init is None else init.clone()
+    found = newton(cov, penalty, tol * size, theta, max_iter)
+    if found is None:
+        return None
+    solution, inverse = found
     return Outputs(solution.precision, inverse, solution.gap, solution.n_iter, solution.dual)
 
 

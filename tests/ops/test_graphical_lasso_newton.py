@@ -1,0 +1,95 @@
+"""Proximal Newton method of sparse problems."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from isice.ops.graphical_lasso import graphical_lasso, graphical_lasso_reference
+from isice.ops.graphical_lasso.newton import links, local_start, newton
+from isice.ops.graphical_lasso.solver import solve
+
+
+def sampled(root: Tensor, samples: int) -> Tensor:
+    """Return the correlations of Gaussian samples with covariance root·rootᵀ."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.corrcoef(root @ torch.randn(len(root), samples, generator=generator, dtype=torch.float64))
+
+
+def chain(size: int) -> Tensor:
+    place = torch.arange(size, dtype=torch.float64)
+    return sampled(torch.linalg.cholesky(0.6 ** (place[:, None] - place).abs()), 40 * size)
+
+
+def uniform_penalty(cov: Tensor, sparsity: float) -> Tensor:
+    return torch.full_like(cov, sparsity).fill_diagonal_(0.0)
+
+
+@pytest.mark.parametrize("sparsity", [0.3, 0.1])
+def test_a_sparse_problem_takes_a_few_steps_and_agrees_with_the_oracle(sparsity: float) -> None:
+    cov = chain(60)
+    result = graphical_lasso(cov, sparsity, tol=1e-9)
+    assert int(result.n_iter) <= 5
+    torch.testing.assert_close(result.precision, graphical_lasso_reference(cov, sparsity), atol=5e-4, rtol=0)
+    torch.testing.assert_close(result.covariance @ result.precision, torch.eye(60, dtype=torch.float64))
+
+
+def test_the_gap_is_that_of_the_returned_matrices() -> None:
+    cov = chain(80)
+    result, penalty = graphical_lasso(cov, 0.2), uniform_penalty(cov, 0.2)
+    assert bool(((result.dual - cov).abs() <= penalty + 1e-15).all())
+    primal = (cov * result.precision + penalty * result.precision.abs()).sum() - torch.logdet(result.precision)
+    torch.testing.assert_close(result.gap, primal - torch.logdet(result.dual) - 80, atol=1e-11, rtol=0)
+    assert float(result.gap) <= 1e-4 * 80
+
+
+def test_the_start_is_exact_on_a_forest() -> None:
+    """A star and a path, whose products of correlations are below λ."""
+    cov = torch.eye(40, dtype=torch.float64)
+    for i in range(1, 10):
+        cov[0, i] = cov[i, 0] = 0.2 + 0.03 * i
+    for i in range(20, 35):
+        cov[i, i + 1] = cov[i + 1, i] = 0.35
+    result = graphical_lasso(cov, 0.15, tol=1e-9)
+    assert int(result.n_iter) == 0
+    assert float(result.gap) <= 1e-9 * 40
+
+
+def test_weights_and_unpenalized_entries() -> None:
+    cov = chain(50)
+    weights = torch.ones_like(cov)
+    weights[0, 1] = weights[1, 0] = 0.0
+    weights[5, 6] = weights[6, 5] = 3.0
+    result = graphical_lasso(cov, 0.25, weights=weights, tol=1e-9)
+    expected = graphical_lasso_reference(cov, 0.25, weights=weights)
+    torch.testing.assert_close(result.precision, expected, atol=5e-4, rtol=0)
+
+
+def test_a_dense_problem_is_left_to_admm() -> None:
+    generator = torch.Generator().manual_seed(1)
+    features = torch.randn(50, 3, generator=generator, dtype=torch.float64)
+    cov = sampled(torch.cat([features, 0.5 * torch.eye(50, dtype=torch.float64)], 1)[:, :50], 25)
+    assert links(cov, uniform_penalty(cov, 0.03)) is None
+    assert float(graphical_lasso(cov, 0.03).gap) <= 1e-4 * 50
+
+
+def test_a_failed_newton_method_is_no_failure_of_the_solver() -> None:
+    """An indefinite start: Newton's method gives up, ADMM solves the problem."""
+    cov = chain(40)
+    penalty = uniform_penalty(cov, 0.2)
+    indefinite = -torch.eye(40, dtype=torch.float64)
+    assert newton(cov, penalty, 1e-4 * 40, indefinite.clone()) is None
+    outputs = solve(cov[None], penalty[None], 1e-4, 500, indefinite[None])
+    assert float(outputs.gap) <= 1e-4 * 40
+
+
+def test_a_variable_with_many_neighbours() -> None:
+    """The start keeps the strongest sixteen of them."""
+    root = torch.eye(60, dtype=torch.float64)
+    root[1:40, 0] = 0.6
+    cov = sampled(root, 400)
+    penalty = uniform_penalty(cov, 0.35)
+    graph = links(cov, penalty)
+    assert graph is not None
+    theta = local_start(cov, penalty, graph)
+    assert torch.equal(theta, theta.mT)
+    assert float(graphical_lasso(cov, 0.35, tol=1e-8).gap) <= 1e-8 * 60
