@@ -1,8 +1,9 @@
-# Every target first installs the package into .venv, with the versions of constraints.txt.
+# Every target first installs the package into .venv, with the versions and hashes of constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 OUT ?= runs/demo
 PYTEST_WORKERS ?= 2
 
@@ -20,11 +21,13 @@ help:
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "isice: expected Python >= 3.11, got $$($(PYTHON) --version 2>&1); set PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 5))' || \
+	  { echo "isice: expected Python >= 3.11.5, got $$($(PYTHON) --version 2>&1); set PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (once; PyTorch is large, this takes a few minutes) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@$(PIP) install --require-hashes --no-deps --requirement constraints.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(PIP) check
 	@touch $(READY)
 
 demo: $(READY)
