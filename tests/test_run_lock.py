@@ -1,5 +1,7 @@
 """The lock of a run folder: it names its holder, and a process that dies leaves it free."""
 
+import errno
+import fcntl
 import multiprocessing
 import os
 import re
@@ -61,6 +63,37 @@ def test_a_refused_run_leaves_no_folder(tmp_path):
     with pytest.raises(ValueError), run_lock(tmp_path / "new"):
         raise ValueError
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["ENOLCK", "ENOSYS", "EOPNOTSUPP", "ENOTSUP", "EINVAL"])
+def test_a_file_system_without_locks_is_reported_and_the_run_starts(tmp_path, monkeypatch, name):
+    def lockf(*_):
+        raise OSError(getattr(errno, name), name)
+
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+    message = r"run\.lock' cannot be locked on its file system; start a run only once"
+    with pytest.warns(UserWarning, match=message), run_lock(tmp_path):
+        assert holder(tmp_path) == "this process"
+    (tmp_path / LOCK_FILE).write_text("{}")
+    with pytest.warns(UserWarning, match=message):
+        assert not is_in_use(tmp_path)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EBADF])
+def test_another_failure_of_a_lock_is_an_error(tmp_path, monkeypatch, number):
+    def lockf(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+    message = rf"run: expected to lock '.*run\.lock', got '{os.strerror(number)}'; check its file system"
+    with pytest.raises(OSError, match=message), run_lock(tmp_path):
+        pytest.fail("the run started")
+
+
+def test_a_lock_file_that_cannot_be_read_is_of_another_process(tmp_path, other):
+    (tmp_path / LOCK_FILE).write_text("not JSON")
+    with pytest.raises(RunInUse, match="in use by another process; wait for it"), run_lock(tmp_path):
+        pass
 
 
 def count(folder, rounds):

@@ -111,7 +111,8 @@ def _try_lock(file: IO[bytes], *, shared: bool = False) -> bool:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             return False
         if error.errno not in _UNSUPPORTED:
-            raise
+            message = f"run: expected to lock {file.name!r}, got {error.strerror!r}; check its file system"
+            raise OSError(error.errno, message) from None
         warnings.warn(f"run: {file.name!r} cannot be locked on its file system; start a run only once.", stacklevel=4)
     return True
 

@@ -52,6 +52,13 @@ def test_kernels_do_not_apply_under_torch_func():
     assert use_kernels_here()
 
 
+def test_operations_do_not_need_the_private_query_of_torch_func(monkeypatch):
+    matrices = torch.eye(3).expand(2, 3, 3) + 0.1
+    expected = torch.stack([F.isice(matrix) for matrix in matrices])
+    monkeypatch.delattr(torch._C._functorch, "maybe_current_level")
+    assert torch.allclose(torch.func.vmap(F.isice)(matrices), expected)
+
+
 def use_kernels_here():
     return _dispatch.choose_kernels("test", None, "")
 

@@ -5,7 +5,7 @@ import torch
 
 import isice.functional as F
 from isice.ops import _numerics
-from isice.ops._numerics import matmul_no_autocast
+from isice.ops._numerics import matmul_no_autocast, to_float32
 
 
 @pytest.fixture
@@ -86,3 +86,19 @@ def test_the_switch_is_marked_as_torch_marks_constants():
 
     marks = vars(torch.compiler.assume_constant_result(function))
     assert marks.items() <= vars(_numerics._rounds_to_tf32).items()
+
+
+def test_gradients_in_float16_saturate_and_infinite_ones_stay():
+    x = torch.ones(4, dtype=torch.float16, requires_grad=True)
+    to_float32(x).backward(torch.tensor([1.0, 1e6, -1e6, torch.inf]))
+    assert x.grad.tolist() == [1.0, 65504.0, -65504.0, torch.inf]
+
+
+def test_a_loss_scaler_sees_infinite_gradients():
+    weight = torch.ones(4, requires_grad=True)
+    scaler, optimizer = torch.amp.GradScaler("cpu", init_scale=2.0**16), torch.optim.SGD([weight], lr=0.1)
+    scaler.scale((to_float32(weight.half()) * torch.inf).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 2.0**15
+    assert weight.tolist() == [1.0] * 4

@@ -14,6 +14,7 @@ from isice import _atomic
 from isice.config import override
 from isice.experiments.loader import load_experiment
 from isice.experiments.runner import run_experiment
+from isice.run_lock import is_in_use
 from isice.train import load_trained, train_run
 from isice.train.checkpoint import read_checkpoint
 from isice.train.logger import read_metrics
@@ -64,6 +65,24 @@ def test_killed_and_resumed_is_bit_identical(killed, whole, moment):
         assert record[key] == expected[key]
     assert len(record["sessions"]) == (1 if moment == "before_the_first_checkpoint" else 2)
     assert not [path for ending in ("partial", "previous") for path in folder.rglob(f"*.{ending}")]
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_is_bit_identical(tmp_path):
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "tests.train._random_kills", str(tmp_path), "6", "0"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    kills, runs = map(int, done.stdout.split())
+    assert kills == 6
+    whole = tmp_path / "whole"
+    for folder in (tmp_path / f"run{number}" for number in range(runs)):
+        assert json.loads((folder / "record.json").read_text())["status"] == "finished"
+        assert without_times(read_metrics(folder)) == without_times(read_metrics(whole))
+        for which in ("last", "best"):
+            assert weights_of(folder, which) == weights_of(whole, which)
+        assert not [*folder.rglob("*.partial"), *folder.rglob("*.previous")]
+        assert not is_in_use(folder)
 
 
 def test_workers_change_nothing(whole, tmp_path):
