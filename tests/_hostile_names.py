@@ -28,6 +28,8 @@ HOSTILE = (
     "{{ 7 * 7 }} {% raw %}",  # templates
     "%s {0} {name}",
     "--help",
+    "../../outside",  # file names
+    "/outside",
     "名前 🦉",
     "x" * 120,
 )

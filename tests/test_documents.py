@@ -172,3 +172,13 @@ def test_the_map_shows_the_tree():
     assert [name for name in named if not any((base / name).exists() for base in (ROOT, package, ROOT / "docs"))] == []
     parts = [path for path in package.iterdir() if not path.name.startswith("_") and path.suffix in ("", ".py")]
     assert [path.name for path in parts if f"| `{path.name}{'/' * path.is_dir()}` |" not in text] == []
+
+
+@pytest.mark.parametrize("page", ["reliability.md", "internals/file_routes.md"])
+def test_the_tests_that_a_page_names_exist(page):
+    named = re.findall(r"`(?:tests/)?([\w/]+\.py|…)(?:::(\w+))?`", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    assert len(named) > 10
+    path = None
+    for file, name in named:
+        path = path if file == "…" else ROOT / "tests" / file
+        assert f"def {name}" in path.read_text(encoding="utf-8")
