@@ -72,9 +72,9 @@ def main(out: str) -> None:
     with mpl.rc_context(style()):
         picture = np.asarray(image[0].movedim(0, -1))
         figure = channel_graph_figure(
-            picture, graph.pairs, graph.strengths, graph.activations, title="iSICE, one photograph", names=list(maps),
-            dpi=80,
+            picture, graph.pairs, graph.strengths, graph.activations, title="iSICE, one photograph", names=list(maps)
         )  # fmt: skip
+        figure.set_dpi(80)
         FigureCanvasAgg(figure).print_png(out)
 
 

@@ -15,7 +15,7 @@ NAMES = sorted(path.stem.removeprefix("plot_") for path in (ROOT / "examples").g
 
 # Smaller settings for examples that train or fit many models.
 SMALLER = {
-    "heat_maps": {"EPOCHS": 1, "N_TRAIN": 64, "N_TEST": 8},
+    "heat_maps": {"SIDE": 128, "CROP": 96, "N_CROPS": 4, "STEPS": 2, "CHANNELS": 4},
     "output_scale": {"EPOCHS": 1, "N_TRAIN": 128, "N_TEST": 64, "CHANNELS": (8, 16)},
     "structure_estimation": {"SAMPLES": (60, 120), "SEEDS": (0,), "SIZE": 20},
     "what_heads_see": {"SEEDS": (0,), "N_TEST": 80},
@@ -61,13 +61,21 @@ def test_every_example_has_its_essay_and_a_small_picture(name, generator):
     assert len(text.split()) > 40
     assert "Usage" not in text
     size = (generator.PICTURES / f"{name}.png").stat().st_size
-    assert 5_000 < size < 150_000
+    assert 5_000 < size <= generator.MAX_BYTES
     assert f"Usage: python examples/plot_{name}.py [figure.png]" in generator.script(name).read_text(encoding="utf-8")
 
 
 def test_the_pictures_are_those_of_the_examples(generator):
     assert sorted(path.stem for path in generator.PICTURES.iterdir()) == NAMES
     assert sorted(generator.examples()) == NAMES
+
+
+def test_a_picture_of_pretrained_features_is_kept_without_weights(generator, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(generator, "PICTURES", tmp_path)
+    monkeypatch.setenv("ISICE_WEIGHTS", str(tmp_path))
+    assert generator.draw("heat_maps")
+    assert "kept docs/gallery/heat_maps.png" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_shrinking_keeps_every_pixel(generator, tmp_path):
