@@ -1,9 +1,12 @@
 """The benchmark scripts of docs/gpu.md run on a CPU; the tables show their records."""
 
+import contextlib
 import importlib
+import io
 import json
-import subprocess
+import runpy
 import sys
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -53,10 +56,20 @@ class SICE(torch.nn.Module):
 
 
 def run(name, *options):
-    """Run a script of benchmarks/; return its exit code and error output."""
-    command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), *map(str, options)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    return result.returncode, result.stderr
+    """Run a script of benchmarks/ in this process; return its exit code and error output."""
+    precision, path, errors = torch.get_float32_matmul_precision(), ROOT / "benchmarks" / f"{name}.py", io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(errors):
+        patch.syspath_prepend(str(path.parent))
+        patch.setattr(sys, "argv", [str(path), *map(str, options)])
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as stop:
+            return stop.code or 0, f"{errors.getvalue()}{stop.code}"
+        except Exception:
+            return 1, errors.getvalue() + traceback.format_exc()
+        finally:
+            torch.set_float32_matmul_precision(precision)
+    return 0, errors.getvalue()
 
 
 def record(name, path, *options):

@@ -184,6 +184,7 @@ def test_modulation():
     torch.testing.assert_close(penalty, torch.tensor(0.1))
 
 
+@pytest.mark.slow  # every pooling is compiled by aot_eager in tests/pooling/test_contract.py
 @pytest.mark.skipif(
     shutil.which("c++") is None and shutil.which("g++") is None, reason="torch.compile needs a C++ compiler"
 )
