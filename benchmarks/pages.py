@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,3 +51,15 @@ def fill(page: Path, tables: Mapping[str, str]) -> None:
     """Update the tables of a page in place."""
     page.write_text(filled(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
     print(f"wrote {page.name}")
+
+
+def provenance(record: dict[str, Any]) -> str:
+    """Return machine, version, commit and seed of a record, and its command on lines of at most 100 characters."""
+    hardware = record["hardware"]
+    place = hardware.get("gpu") or hardware["cpu"] + (
+        f", {hardware['threads']} threads" if "threads" in hardware else ""
+    )
+    facts = f"torch {record['versions']['torch']}; commit {record['commit'] or 'unknown'}; seed {record['seed']}"
+    lines = textwrap.wrap(record["command"], 96, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    command = " \\\n".join(lines)
+    return f"{place}; {facts}:\n\n```sh\n{command}\n```"

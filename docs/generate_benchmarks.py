@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import MISSING, ROOT, read_results
+from benchmarks.pages import MISSING, ROOT, provenance, read_results
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 RECORDS = ("heads_cuda", "heads_cpu")
@@ -33,11 +33,8 @@ def pages() -> dict[Path, str]:
 
 def section(record: dict[str, Any]) -> str:
     """Return one record as a section: hardware, table, command."""
-    hardware, versions = record["hardware"], record["versions"]
-    place = hardware.get("gpu") or f"{hardware['cpu']}, {hardware['threads']} threads"
-    facts = f"{place}; torch {versions['torch']}; commit {record['commit']}; seed {record['seed']}"
-    title = record["title"].partition(", ")[2]
-    return f"## {place}: {title}\n\n{costs(record['rows'])}\n\n{facts}; `{record['command']}`\n"
+    facts, title = provenance(record), record["title"].partition(", ")[2]
+    return f"## {facts.partition(';')[0]}: {title}\n\n{costs(record['rows'])}\n\n{facts}\n"
 
 
 def costs(rows: list[dict[str, Any]]) -> str:

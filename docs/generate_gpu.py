@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import MISSING, ROOT, filled, read_results, table
+from benchmarks.pages import MISSING, ROOT, filled, provenance, read_results, table
 
 GUIDE = ROOT / "docs" / "gpu.md"
 INTERNALS = ROOT / "docs" / "internals" / "gpu_measurements.md"
@@ -39,14 +39,10 @@ def pages() -> dict[Path, str]:
 
 
 def _with_facts(table: str, record: dict[str, Any]) -> str:
-    """Return the table followed by a line with machine, versions, commit and command."""
+    """Return the table followed by machine, version, commit and command."""
     if not record["rows"]:
         return f"{table}\n\nNot measured yet."
-    hardware, versions = record["hardware"], record["versions"]
-    where = hardware.get("gpu") or hardware["cpu"]
-    commit = record["commit"] or "unknown"
-    facts = f"{where}; torch {versions['torch']}; commit {commit}; seed {record['seed']}; `{record['command']}`"
-    return f"{table}\n\n{facts}"
+    return f"{table}\n\n{provenance(record)}"
 
 
 def _find(rows: Iterable[Row], **wanted: Any) -> Row | None:

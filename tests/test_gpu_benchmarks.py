@@ -119,7 +119,7 @@ def test_tables_from_records(generator, monkeypatch):
     assert "| GAP | 50.0 | 1.000 | — | — | — |" in guide
     assert "| iSICE | — | — | 52.0 | 1.040 | — |" in guide
     assert "| iSICE | — | 3.00 / 12.35 | — | 250 | 2e-05 / 1e-05 |" in guide
-    assert "G; torch 9; commit abc; seed 0; `c`" in guide
+    assert "G; torch 9; commit abc; seed 0:\n\n```sh\nc\n```" in guide
     assert "| kernels | highest | 20.00 | 22.50 | 1,500 | — | — | — |" in internals
     times = "21.00 / 130.00 | — | — | — | — | 3.00 / 12.35 | — |"
     assert f"| iSICE | 128 | 256 | 14² | 137.0 / 135.0 | {times}" in internals
