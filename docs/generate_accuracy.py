@@ -1,11 +1,13 @@
 """Tables of docs/accuracy.md and of the shrinkage records, from training records."""
 
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import RESULTS, ROOT, filled, table
-from generate_readme import CUB, POOLINGS
+from benchmarks.pages import RESULTS, ROOT, filled, read_results, table
+from generate_readme import CUB, POOLINGS, SIZES, short_runs
+from scipy.stats import ttest_ind
 
 from isice.metrics import mean_std, wilson_interval
 
@@ -14,8 +16,8 @@ STUDY = RESULTS / "shrinkage_vgg16_cub200_224"
 # Settings of the search in the order of the table; a folder is named after its setting.
 SETTINGS = {
     "isqrt": "iSQRT-COV",
-    "ridge_10_x5": "ridge 10, × 5",
-    "learned": "learned ridge and scale, from 10 and 5",
+    "ridge_10_x5": "ridge 10, × 5, centred",
+    "learned": "learned ridge and scale, from 10 and 5, centred",
     "ledoit_wolf_x5": "Ledoit–Wolf, × 5",
 }
 
@@ -23,7 +25,7 @@ SETTINGS = {
 def pages() -> dict[Path, str]:
     """Return the user's page and the records' page with their tables."""
     tables = {
-        PAGE: {"poolings": poolings(), "search": search(), "seeds": seeds()},
+        PAGE: {"poolings": poolings(), "seeds": seeds(), "held-out": held_out(), "search": search()},
         STUDY / "README.md": {"throughput": throughput()},
     }
     return {page: filled(page.read_text(encoding="utf-8"), parts) for page, parts in tables.items()}
@@ -46,15 +48,32 @@ def search() -> str:
 
 
 def seeds() -> str:
-    """Return test accuracies by seed, their mean and their standard deviation."""
-    runs = [_record(folder) for folder in sorted((STUDY / "short").iterdir())]
+    """Return test accuracies by seed, their mean, standard deviation and lead over iSQRT-COV."""
     rows = []
-    for pooling in dict.fromkeys(run["config"]["model"]["pooling"] for run in runs):
-        values = [100 * run["accuracy"]["test"] for run in runs if run["config"]["model"]["pooling"] == pooling]
-        summary = mean_std(values)
-        by_seed = " · ".join(f"{value:.1f}" for value in values)
-        rows.append((f"`{pooling}`", by_seed, f"{summary.mean:.2f}", f"{summary.std:.2f}"))
-    return table(["pooling", "test, % by seed", "mean", "standard deviation"], rows)
+    for pixels in SIZES:
+        runs = short_runs(pixels)
+        for pooling, values in runs.items():
+            mean, std, _ = mean_std(values)
+            lead = "" if pooling == "isqrt_cov" else _difference(values, runs["isqrt_cov"])
+            by_seed = " · ".join(f"{value:.1f}" for value in values)
+            rows.append((f"{pixels} px", f"`{pooling}`", by_seed, f"{mean:.2f}", f"{std:.2f}", lead))
+    return table(["images", "pooling", "test, % by seed", "mean", "standard deviation", "lead"], rows)
+
+
+def _difference(ours: list[float], others: list[float]) -> str:
+    """Return the difference of two means with Welch's 95 % interval over the seeds."""
+    interval = ttest_ind(ours, others, equal_var=False).confidence_interval(0.95)
+    return f"{mean_std(ours).mean - mean_std(others).mean:+.2f} ({interval.low:.2f} – {interval.high:.2f})"
+
+
+def held_out() -> str:
+    """Return the accuracy on held-out training images of the settings that were compared."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in read_results("frozen_blocks_h200")["rows"]:
+        found[row["label"]].append(100 * row["accuracy"])
+    return table(
+        ["setting", "held out, % by seed"], [(k, " · ".join(f"{v:.1f}" for v in vs)) for k, vs in found.items()]
+    )
 
 
 def throughput() -> str:

@@ -19,12 +19,12 @@ A pooling maps a feature map (B, C, H, W) to vectors (B, out_features):
 
 ```text
 isice.create_pooling("isqrt_cov(n_iter=5)", in_channels=256)         # the layer alone
-isice.attach(timm_model, pooling="isqrt_cov", reduce=256)            # in a timm model
+isice.attach(timm_model, pooling="partial_correlation", reduce=256)  # in a timm model
 isice train --pooling "isice(sparsity=0.001)" …                      # on the command line
 ```
 
-Start with `isqrt_cov`: it is the most accurate pooling of the [CUB-200 records](../README.md#why) and
-costs little more than average pooling. With fewer positions H·W than channels a covariance is singular:
+Start with `partial_correlation`: it is the most accurate pooling of the [CUB-200 records](../README.md#why)
+and costs little more than average pooling. With fewer positions H·W than channels a covariance is singular:
 reduce the channels (`reduce=`) or enlarge the images. What each pooling costs:
 [benchmarks.md](benchmarks.md).
 

@@ -2,10 +2,13 @@
 
 import json
 import statistics
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import MISSING, RESULTS, ROOT, filled, read_results, table
+from benchmarks.pages import RESULTS, ROOT, filled, read_results, table
+
+from isice.metrics import mean_std
 
 PAGE = ROOT / "README.md"
 CUB = RESULTS / "cub200_vgg16_224"
@@ -15,6 +18,8 @@ POOLINGS = {
     "precision": "Precision Ω",
     "isice": "iSICE",
 }
+BEST = {"isqrt_cov": "iSQRT-COV", "partial_correlation": "partial correlation"}
+SIZES = (224, 448)
 
 
 def pages() -> dict[Path, str]:
@@ -24,10 +29,13 @@ def pages() -> dict[Path, str]:
 
 
 def results() -> str:
-    """Return accuracy and cost of each pooling as a Markdown table."""
-    steps = {row["head"]: row for row in read_results("training_step_h200")["rows"] if row["mode"] == "high"}
-    rows = [(f"{name} (`{key}`)", *_accuracy(key), *_cost(steps.get(key))) for key, name in POOLINGS.items()]
-    return table(["pooling", "CUB-200 top-1", "top-5", "training step", "peak memory"], rows)
+    """Return accuracy over three seeds and cost of the two poolings to begin with as a Markdown table."""
+    steps = {row["head"]: row for row in read_results("training_step_partial_correlation_h200")["rows"]}
+    rows = [
+        (f"{name} (`{key}`)", *(_over_seeds(key, size) for size in SIZES), *_cost(steps[key]))
+        for key, name in BEST.items()
+    ]
+    return table(["pooling", *(f"CUB-200, {size} px" for size in SIZES), "training step", "peak memory"], rows)
 
 
 def cub_runs() -> str:
@@ -45,6 +53,15 @@ def cub_runs() -> str:
     return table(header, rows)
 
 
+def short_runs(pixels: int) -> dict[str, list[float]]:
+    """Return the test accuracies in percent of `isice run shrinkage_short`, by pooling, in the order of the seeds."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for folder in sorted((RESULTS / f"shrinkage_vgg16_cub200_{pixels}" / "short").iterdir()):
+        record = _json(folder / "record.json")
+        found[record["config"]["model"]["pooling"]].append(100 * record["accuracy"]["test"])
+    return dict(found)
+
+
 def _run(pooling: str) -> Path:
     return next(CUB.glob(f"{pooling}-seed0-*"))
 
@@ -53,14 +70,10 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _accuracy(pooling: str) -> tuple[str, str]:
-    run = _run(pooling)
-    top1 = _json(run / "record.json")["accuracy"]["test"]
-    top5 = _json(run / "evaluation.json")["evaluations"][0]["top5"]
-    return f"{100 * top1:.1f} %", f"{100 * top5:.1f} %"
-
-
-def _cost(row: dict[str, Any] | None) -> tuple[str, str]:
-    if row is None:
-        return MISSING, MISSING
+def _cost(row: dict[str, Any]) -> tuple[str, str]:
     return f"{row['step_ms']:.1f} ms (× {row['ratio_to_gap']:.2f})", f"{row['peak_mib'] / 1024:.1f} GiB"
+
+
+def _over_seeds(pooling: str, pixels: int) -> str:
+    mean, std, _ = mean_std(short_runs(pixels)[pooling])
+    return f"{mean:.1f} ± {std:.1f} %"

@@ -33,7 +33,7 @@ POOLINGS = {
     "log_euclidean": "log-Euclidean",
     "precision": "precision Ω",
     "isice": "iSICE",
-    "partial_correlation": "partial correlation",
+    "partial_correlation(ridge=1, center=True)": "partial correlation",
 }
 FAMILIES = {"correlation": "classes differ in correlations", "partial": "the same, masked by common factors"}
 N_TRAIN, N_TEST, CHANNELS, SIZE = 40, 800, 12, 8
@@ -59,7 +59,7 @@ def main(out: str) -> None:
         for index, (family, label) in enumerate(FAMILIES.items()):
             for row, name in enumerate(POOLINGS):
                 mean, std, _ = mean_std([accuracy(name, family, seed) for seed in SEEDS])
-                print(f"{label:30} {name:20} {mean:5.1f} ± {std:.1f} %")
+                print(f"{label:30} {name:42} {mean:5.1f} ± {std:.1f} %")
                 y, colour = row + 0.26 * index - 0.13, colour_of(index)
                 ax.plot([mean - std, mean + std], [y, y], color=colour, linewidth=3, alpha=0.45)
                 ax.plot([mean], [y], "os"[index], color=colour, markersize=7, label=label if row == 0 else None)

@@ -10,7 +10,7 @@ from isice.experiments.loader import load_experiment
 # Experiment → number of runs, name of the first, digest of all names, labels and hashes.
 RUNS = {
     "cub_heads": (4, "gap-seed0-10d73be1", "3bfa8b874603b9bd"),
-    "demo": (35, "pairs-gap-split_seed-0-seed0-34c162fb", "af48198baaab4922"),
+    "demo": (35, "pairs-gap-split_seed-0-seed0-34c162fb", "71b833fa4e0dfb4b"),
     "digits": (4, "gap-seed0-aa06ae74", "661781922cfd9271"),
     "figure3": (96, "dense-sice-120-seed0-d4ec57a7", "bfb26847fa916979"),
     "figure5": (4, "gap-seed0-7856fa60", "28842248ddbd8a6a"),

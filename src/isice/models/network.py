@@ -18,7 +18,7 @@ from .small_cnn import SmallCNN
 from .timm_interface import TimmInterface
 from .weights import LoadReport
 
-DEFAULT_POOLING = "isqrt_cov"
+DEFAULT_POOLING = "partial_correlation"
 """Pooling of :func:`create_model` and :func:`attach`: the most accurate one of the recorded comparisons."""
 
 
