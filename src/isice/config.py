@@ -117,6 +117,7 @@ class OptimConfig:
     (default ``lr``); ``epochs`` with their schedule follow. ``layer_decay`` multiplies the rate of a
     backbone layer once for every layer above it, ``pooling_lr_factor`` that of the pooling layer's
     parameters. ``swa_epochs`` averages the weights of all steps of that many last epochs.
+    ``recipe_epochs`` are those of the recipe where fewer are trained, for the record.
     ``patience`` stops a run whose accuracy on ``select_on`` has not improved for that many epochs.
     """
 
@@ -142,6 +143,7 @@ class OptimConfig:
     layer_decay: float = field(default=1.0, metadata=_ADDED)
     pooling_lr_factor: float = field(default=1.0, metadata=_ADDED)
     swa_epochs: int = field(default=0, metadata=_ADDED)
+    recipe_epochs: int | None = field(default=None, metadata=_EXECUTION)
     patience: int | None = field(default=None, metadata=_ADDED)
 
     def __post_init__(self) -> None:

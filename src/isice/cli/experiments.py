@@ -104,6 +104,7 @@ def run(
             devices=_parse_devices(devices),
             force=force,
             share=_runs_alone(cells),
+            limits=read_limits(chosen, limit or ()),
             tell=tell,
         )
     except KeyboardInterrupt:
@@ -113,7 +114,7 @@ def run(
     if shard is None and only_cell is None and is_main_process():
         if images is not None or outcome.done:
             draw_heat_maps(folder, None, chosen.images if images is None else images)
-        show_report(folder, limits=read_limits(chosen, limit or ()))
+        show_report(folder)
     elif is_main_process():
         tell(f"{len(outcome.done)} run, {len(outcome.skipped)} skipped; after the last shard: isice report {folder}")
     if outcome.failed:

@@ -53,7 +53,8 @@ def train(
     - `isice train --resume --out runs/train/isice-0123456789ab`: with the settings of that run
     """
     from .._specs import spec_name
-    from ..config import config_hash, override
+    from ..config import config_hash
+    from ..experiments.loader import override_recipe
     from ..experiments.weight_files import find_all, with_weights
     from ..inference import evaluate_run
     from ..records import EVALUATION_FILE
@@ -65,7 +66,7 @@ def train(
     shortcuts = {"model.backbone": model, "model.pooling": pooling, "data.name": data}
     assignments = [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
     chosen = [*assignments, *(settings or [])]
-    config = override(_base_config(recipe, out, resume, default_recipe(chosen)), chosen)
+    config = override_recipe(_base_config(recipe, out, resume, default_recipe(chosen)), chosen)
     if not resume:
         config = follow_backbone_input(config)
         config = with_weights(config, find_all(weights_root, [config]))

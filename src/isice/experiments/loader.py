@@ -112,7 +112,7 @@ class Experiment:
     def with_settings(self, assignments: Iterable[str] = (), seeds: Iterable[int] | None = None) -> "Experiment":
         """Apply overrides ``a.b=c``; a setting that the grid varies becomes fixed."""
         assignments = tuple(assignments)
-        base = override(self.base, assignments)
+        base = override_recipe(self.base, assignments)
         fixed = {split_assignment(assignment)[0] for assignment in assignments}
         chosen = self.seeds if seeds is None else _check_seeds(list(seeds))
         varied = {key for axis in self.axes for value in axis.values for key in value.settings | value.repeat}
@@ -184,7 +184,7 @@ class Experiment:
         recipes = [value.recipe for value in values if value.recipe]
         base = self.base
         if recipes:
-            base = override(from_dict(self.fixed, load_recipe(recipes[-1])), self.assignments)
+            base = override_recipe(from_dict(self.fixed, load_recipe(recipes[-1])), self.assignments)
         settings: dict[str, Any] = {}
         for value in values:
             settings |= value.settings
@@ -284,6 +284,20 @@ def _build(name: str, about: Mapping[str, Any], content: Mapping[str, Any]) -> E
 def list_recipes() -> list[str]:
     """Return the names of the recipes in the package."""
     return sorted(path.stem for path in (_HERE / "recipes").glob("*.toml"))
+
+
+def override_recipe(recipe: Any, assignments: Iterable[str]) -> Any:
+    """Apply overrides ``a.b=c`` to a config; ``optim.recipe_epochs`` is set where they shorten it.
+
+    Example:
+        >>> override_recipe(RunConfig(), ["optim.epochs=32"]).optim.recipe_epochs
+        50
+    """
+    config = override(recipe, assignments)
+    if not isinstance(config, RunConfig) or config.optim.epochs >= recipe.optim.epochs:
+        return config
+    whole = recipe.optim.recipe_epochs or recipe.optim.epochs
+    return replace(config, optim=replace(config.optim, recipe_epochs=whole))
 
 
 def load_recipe(name_or_path: str | Path) -> RunConfig:

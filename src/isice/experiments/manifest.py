@@ -1,7 +1,7 @@
 """``experiment.json``: what the report of an experiment needs in addition to records."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ class Manifest:
 
     ``axes`` maps axis → value → label, ``changed`` are the overrides ``a.b=c`` that change results,
     and ``pool`` is the folder of the records: ``"."``, the manifest's own, or ``".."``, the one that
-    experiments share. A file can choose no other. The remaining fields are those of
+    experiments share. A file can choose no other. ``limits`` are the values of axes to which cells and
+    tables are limited. The remaining fields are those of
     :class:`isice.experiments.loader.Experiment`.
     """
 
@@ -52,26 +53,34 @@ class Manifest:
     changed: tuple[str, ...] = ()
     pool: str = "."
     cells: tuple[Entry, ...] = ()
+    limits: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_choice("experiment", "pool", self.pool, _POOLS)
 
 
-def describe(experiment: Experiment, pool: str = ".") -> Manifest:
-    """Return the manifest of an experiment, whose records are in ``pool``."""
+def describe(experiment: Experiment, pool: str = ".", limits: Mapping[str, Collection[str]] | None = None) -> Manifest:
+    """Return the manifest of an experiment, whose records are in ``pool``, within ``limits``."""
+    limits = {axis: tuple(values) for axis, values in (limits or {}).items()}
     axes = {axis.name: {value.name: value.label for value in axis.values} for axis in experiment.axes}
     for aggregate in experiment.aggregates:
         if aggregate.axis in axes:
             axes[aggregate.axis][aggregate.name] = aggregate.label
     axes[METRIC] = {metric.name: metric.label for metric in experiment.metrics}
-    runs = experiment.cells()
+    runs = [c for c in experiment.cells() if all(c.at[axis] in values for axis, values in limits.items())]
     families = choose_identities(replace(c.config, seed=0) for c in runs)
     cells = tuple(
         Entry(c.name, c.label, c.hash, family, c.at, to_dict(c.config))
         for c, family in zip(runs, families, strict=True)
     )
-    own: dict[str, Any] = {"axes": axes, "pool": pool, "cells": cells}
+    own: dict[str, Any] = {"axes": axes, "pool": pool, "cells": cells, "limits": limits}
     return Manifest(**own, **{f.name: getattr(experiment, f.name) for f in fields(Manifest) if f.name not in own})
+
+
+def united_limits(manifest: Manifest | None, name: str, limits: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    """Return limits that hold those of an earlier manifest of the same experiment, too."""
+    before = limits if manifest is None or manifest.name != name else manifest.limits
+    return {axis: sorted({*before[axis], *values}) for axis, values in limits.items() if axis in before}
 
 
 def write_manifest(manifest: Manifest, folder: Path) -> None:
@@ -93,7 +102,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def _parse(read: Any) -> Manifest | None:
-    content = _tuples(read)
+    content = {"limits": {}} | _tuples(read)  # earlier versions had no limits
     if content.keys() != {f.name for f in fields(Manifest)}:
         return None
     content["metrics"] = tuple(Metric(**metric) for metric in content["metrics"])

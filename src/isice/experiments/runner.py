@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from ..records import find_records
 from ..run_lock import RunInUse, holder, is_in_use, run_lock
 from .job_configs import finished_folders
 from .loader import Cell, Experiment
-from .manifest import describe, write_manifest
+from .manifest import describe, read_manifest, united_limits, write_manifest
 from .sweep import FINISHED, IN_USE, Compute, is_finished, run_on_devices
 
 # More skipped runs than this are counted instead of listed.
@@ -37,6 +38,7 @@ def run_experiment(
     devices: Sequence[str] = (),
     force: bool = False,
     share: bool = True,
+    limits: Mapping[str, Collection[str]] | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
     """Run every cell that has no finished record yet.
@@ -54,10 +56,14 @@ def run_experiment(
         share: Let other processes run cells of the same folder: a cell that one of them works on is
             left to it, and taken over if that process ends without finishing it. False raises
             :class:`isice.run_lock.RunInUse`, for runs that several processes compute together.
+        limits: Values of axes that the cells are limited to, and the reports of the folder with them.
         tell: Called with a line of text for skipped and failed cells.
     """
-    out = Path(out)
-    write_manifest(describe(experiment, os.path.relpath(pool or out, out)), out)
+    out, before = Path(out), None
+    with suppress(ValueError):  # a damaged one is replaced
+        before = read_manifest(out)
+    united = united_limits(before, experiment.name, limits or {})
+    write_manifest(describe(experiment, os.path.relpath(pool or out, out), united), out)
     finished = {} if force else finished_folders(find_records(pool or out))
     cells = experiment.cells() if cells is None else cells
     found = {cell.name: cell.finished_in(finished) for cell in cells}

@@ -98,7 +98,7 @@ def _comparisons(results: Results, limits: Limits | None) -> list[Comparison]:
     manifest = results.manifest
     if manifest is None or (manifest.printed is None and manifest.kind == "train"):
         return []
-    return compare(manifest, results.records, limits)
+    return compare(manifest, results.records, limits or manifest.limits)
 
 
 def _run_table(results: Results) -> Table | None:
@@ -146,7 +146,8 @@ def _plan_remarks(results: Results) -> list[str]:
         listed = ", ".join(results.apart)
         return [f"Experiments in this folder have their own reports: {listed}."] if listed else []
     changed = [f"Settings changed from the file: {', '.join(manifest.changed)}."] if manifest.changed else []
-    return changed + ([manifest.after] if manifest.after else [])
+    shortened = dict.fromkeys(record["schedule"] for record in results.records if record.get("schedule"))
+    return changed + [f"Schedule: {text}." for text in shortened] + ([manifest.after] if manifest.after else [])
 
 
 def report_markdown(report: Report, pictures: list[Picture], folder: Path) -> str:

@@ -97,3 +97,22 @@ def lr_factor(config: OptimConfig, epoch: float) -> float:
 def create_schedule(optimizer: Optimizer, config: OptimConfig, steps_per_epoch: int) -> LambdaLR:
     """Create the schedule, stepped once per optimizer step; warm-up starts at one step, not at zero."""
     return LambdaLR(optimizer, lambda step: lr_factor(config, (step + bool(config.warmup_epochs)) / steps_per_epoch))
+
+
+def describe_schedule(config: OptimConfig) -> str | None:
+    """Say how a run with fewer epochs differs from its recipe; None if it has all of them.
+
+    Example:
+        >>> describe_schedule(OptimConfig(epochs=32, recipe_epochs=50))
+        "32 of the recipe's 50 epochs; the rate is 1.2e-06 from epoch 31 to the end"
+    """
+    if config.recipe_epochs is None:
+        return None
+    text = f"{config.epochs} of the recipe's {config.recipe_epochs} epochs"
+    passed = [milestone for milestone in config.milestones if milestone < config.epochs]
+    missed = [milestone for milestone in config.milestones if config.epochs <= milestone < config.recipe_epochs]
+    if config.schedule != "step" or not passed:
+        return text
+    rate = config.lr * config.gamma ** len(passed)
+    until = f"epoch {missed[0]} of the recipe" if missed else "the end"
+    return f"{text}; the rate is {rate:.3g} from epoch {passed[-1] + 1} to {until}"

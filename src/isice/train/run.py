@@ -29,6 +29,7 @@ from .class_descriptors import class_descriptors, example_indices
 from .hardware import hardware, peak_memory
 from .launch import cpu_threads, create_fabric, determinism, is_main_process
 from .logger import MetricsLogger, WandbLogger
+from .optim import describe_schedule
 from .overview import overview
 from .progress import TrainingProgress
 from .resume import check_data, clear_run, find_checkpoint, find_finished, holds_run
@@ -198,6 +199,7 @@ def _results(trainer: Trainer) -> dict[str, Any]:
         "seconds_outside_epochs": timer.seconds,
         "sessions": trainer.state.sessions,
         "epochs": rows,
+        "schedule": describe_schedule(trainer.config.optim),
         "seconds_per_epoch": sum(row["seconds"] for row in rows) / len(rows),
         "peak_memory": peak_memory(fabric.device),
         "processes": fabric.world_size,
