@@ -28,6 +28,7 @@ ORDER = (
     "confounding",
     "hidden_pairs",
     "what_heads_see",
+    "accuracy",
     "structure_estimation",
     "wine_graph",
     "newton_schulz",
