@@ -16,6 +16,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 NAMES = (
     "readme",
     "accuracy",
+    "column",
     "choosing",
     "methods",
     "benchmarks",

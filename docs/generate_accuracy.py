@@ -5,6 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import generate_column
 from benchmarks.pages import RESULTS, ROOT, filled, read_results, table
 from generate_readme import CUB, POOLINGS, SIZES, short_runs
 from scipy.stats import ttest_ind
@@ -25,7 +26,13 @@ SETTINGS = {
 def pages() -> dict[Path, str]:
     """Return the user's page and the records' page with their tables."""
     tables = {
-        PAGE: {"poolings": poolings(), "seeds": seeds(), "held-out": held_out(), "search": search()},
+        PAGE: {
+            "poolings": poolings(),
+            "seeds": seeds(),
+            "held-out": held_out(),
+            "search": search(),
+            "column": generate_column.paper_recipe(generate_column.finished_records()),
+        },
         STUDY / "README.md": {"throughput": throughput()},
     }
     return {page: filled(page.read_text(encoding="utf-8"), parts) for page, parts in tables.items()}

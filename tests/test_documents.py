@@ -6,6 +6,7 @@ import json
 import pkgutil
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -15,13 +16,15 @@ import torch
 
 import isice
 from isice.config import RunConfig, override
+from isice.experiments.loader import load_experiment
+from isice.experiments.plan import select_cells
 from isice.records import new_record, write_record
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 GENERATORS = (
-    "readme", "accuracy", "choosing", "methods", "benchmarks", "graphical_lasso", "scaling", "gpu", "gallery", "api",
-    "cli",
+    "readme", "accuracy", "column", "choosing", "methods", "benchmarks", "graphical_lasso", "scaling", "gpu",
+    "gallery", "api", "cli",
 )  # fmt: skip
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *RESULTS.rglob("README.md")]
 MODULES = sorted(
@@ -142,6 +145,25 @@ def test_a_new_training_record_appears_in_the_table_of_choices(build, tmp_path, 
     *_, first, second = choosing.comparisons().splitlines()
     assert first == "| `isqrt_cov(n_iter=3)` | 256 | 32,896 | 2 | 74.5 ± 0.7 | — |"
     assert second.startswith("| `gap` | 256 | 256 | 1 | 70.0 |")
+
+
+def test_runs_of_the_column_appear_beside_the_printed_numbers(build, tmp_path, monkeypatch):
+    column = importlib.import_module("generate_column")
+    monkeypatch.setattr(column, "COLUMN", tmp_path)
+    assert column.NONE in column.pages()[tmp_path / "README.md"]
+    table1 = load_experiment("table1").with_settings(["optim.epochs=32", "precision=bf16", "data.cache=gpu"])
+    cells = select_cells(table1, ["backbone=vgg16", "dataset=cub200", "method=isice,isqrt_cov"])
+    for cell, accuracy in zip(cells, (0.781, 0.8701), strict=True):
+        run = replace(cell.config, model=replace(cell.config.model, checkpoint_path="vgg16.pth", weights="0" * 16))
+        results = {"accuracy": {"test": accuracy}, "images": {"test": 5794}, "schedule": "32 of 50"}
+        results["epochs"] = [{"epoch": 32, "train_accuracy": 1.0, "images_per_second": 929.4}]
+        write_record(tmp_path / cell.name, new_record(run, {"gpu": "H200"}) | {"status": "finished"} | results)
+    text = column.pages()[tmp_path / "README.md"]
+    assert "| iSQRT-COV | 84.5 | 78.1 | −6.4 | 77.0 – 79.1 | 100.0 | 929 |" in text
+    assert "| iSICE | 86.5 | 87.0 | +0.5 |" in text
+    assert "| GAP" not in text
+    assert "17 methods of the column are missing." in text
+    assert "Schedule: 32 of 50." in text
 
 
 def test_the_check_finds_an_outdated_page(build, monkeypatch, capsys):
