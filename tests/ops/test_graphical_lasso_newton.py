@@ -93,3 +93,11 @@ def test_a_variable_with_many_neighbours() -> None:
     theta = local_start(cov, penalty, graph)
     assert torch.equal(theta, theta.mT)
     assert float(graphical_lasso(cov, 0.35, tol=1e-8).gap) <= 1e-8 * 60
+
+
+def test_the_certificate_of_a_float32_problem_holds() -> None:
+    """The dual of Newton's method is not at its bound wherever Θ is small but not zero."""
+    for seed in (0, 8, 10):
+        generator = torch.Generator().manual_seed(seed)
+        cov = torch.stack([torch.corrcoef(torch.randn(32, 200, generator=generator)) for _ in range(8)])
+        assert float(graphical_lasso(cov, 0.1, tol=1e-6).gap.max()) <= 1e-6 * 32

@@ -62,8 +62,10 @@ class Problem(NamedTuple):
             if not self.penalize_diagonal:
                 penalty.diagonal(dim1=-2, dim2=-1).zero_()
             theta = result.precision[part].double()
-            # Where Θ is not zero the dual is at its bound, which float32 may not represent.
-            v = result.dual[part].double().sub_(cov).add_(theta, alpha=SATURATE).clamp_(-penalty, penalty)
+            v = result.dual[part].double().sub_(cov)
+            if result.dual.dtype == torch.float32:
+                v.add_(theta, alpha=SATURATE)  # where Θ is not zero the dual is at its bound, which float32 may miss
+            v.clamp_(-penalty, penalty)
             dual[part] = v.add_(cov)
             gap[part] = duality_gap(cov, penalty, theta, v)
         gap = torch.where(torch.isnan(result.gap), math.nan, gap)
