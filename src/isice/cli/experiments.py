@@ -43,6 +43,10 @@ def run(
     ] = None,
     only_cell: Annotated[int | None, typer.Option("--only-cell", metavar="I", help="Run only the I-th cell.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and their estimated time.")] = False,
+    estimate: Annotated[
+        bool,
+        typer.Option("--estimate", help="Measure a few steps of every network here, then list runs, memory and time."),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Run finished configurations again.")] = False,
     images: Annotated[
         int | None,
@@ -80,8 +84,8 @@ def run(
     selected = select_cells(chosen, limit or (), shard=shard, only=only_cell, printed=not everything)
     cells = with_roots(selected, data_root)
     steps = plan(cells, find_records(pool), force=force)
-    if dry_run:
-        _show_plan(steps, f"{chosen.title} → {folder}")
+    if dry_run or estimate:
+        _show_plan(_measured(steps) if estimate else steps, f"{chosen.title} → {folder}")
         return
     if chosen.kind in ("dataset", "samples"):
         # A table or figure of datasets shows those that are there.
@@ -146,13 +150,32 @@ def _parse_devices(text: str | None) -> list[str]:
     return [f"cuda:{word}" if word.isdigit() else word for word in words]
 
 
+def _measured(steps: "list[Step]") -> "list[Step]":
+    """Replace the times of training runs that are not finished by measured ones."""
+    from ..config import RunConfig
+    from ..experiments.jobs._estimate import estimate_costs
+
+    waiting = [step for step in steps if step.finished is None and isinstance(step.cell.config, RunConfig)]
+    costs = estimate_costs([step.cell.config for step in waiting], tell)
+    found = {step.cell.name: cost for step, cost in zip(waiting, costs, strict=True)}
+    return [
+        replace(step, seconds=cost.seconds, images=cost.images, gib=cost.gib)
+        if (cost := found.get(step.cell.name))
+        else step
+        for step in steps
+    ]
+
+
 def _show_plan(steps: "list[Step]", title: str) -> None:
     from ..experiments.plan import duration, summary
     from ._data_roots import missing_data, place_of
 
     missing = missing_data(step.cell for step in steps if step.finished is None)
     lacking = dict.fromkeys(missing, 0)
-    made: Table = table("no.", "run", "hash", "time", "action", title=title)
+    measured = any(step.images is not None for step in steps)
+    made: Table = table(
+        "no.", "run", "hash", *(("images", "memory") if measured else ()), "time", "action", title=title
+    )
     for number, step in enumerate(steps):
         what, time = f"skip: finished in {step.finished}", ""
         if step.finished is None:
@@ -160,9 +183,12 @@ def _show_plan(steps: "list[Step]", title: str) -> None:
             what, time = "no data" if place in missing else "run", duration(step.seconds)
             if place in missing:
                 lacking[place] += 1
-        made.add_row(str(number), step.cell.label, step.cell.hash, time, what)
+        size = "" if step.images is None else f"{step.images:,}", "—" if step.gib is None else f"{step.gib:.1f} GiB"
+        made.add_row(str(number), step.cell.label, step.cell.hash, *(size if measured else ()), time, what)
     console.print(made)
     tell(summary(steps))
+    if measured:
+        tell("Times are those of training steps and evaluations on this machine, without loading images.")
     for (name, root), count in lacking.items():
         tell(f"No data for {count} runs on {name}: {missing[name, root]}.")
     if lacking:

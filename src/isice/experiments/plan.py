@@ -15,11 +15,16 @@ from .loader import Cell, Experiment
 
 @dataclass(frozen=True)
 class Step:
-    """A cell to compute in about ``seconds``, or to skip because of the run in ``finished``."""
+    """A cell to compute in about ``seconds``, or to skip because of the run in ``finished``.
+
+    A measurement adds the training ``images`` and the GPU memory in GiB.
+    """
 
     cell: Cell
     finished: Path | None
     seconds: float | None
+    images: int | None = None
+    gib: float | None = None
 
 
 def select_cells(

@@ -73,10 +73,9 @@ def measure(config: BenchConfig) -> dict[str, Any]:
 
 def _measure_step(config: BenchConfig, device: "torch.device") -> dict[str, Any]:
     import torch
-    from torch.nn.functional import cross_entropy
 
     from ...models import create_model
-    from ._measure import median_seconds, peak_bytes
+    from ._measure import median_seconds, peak_bytes, training_step
 
     size = config.image_size
     model = create_model(
@@ -89,15 +88,7 @@ def _measure_step(config: BenchConfig, device: "torch.device") -> dict[str, Any]
     model = model.to(device).train()
     x = torch.randn(config.batch_size, 3, size, size, device=device)
     target = torch.randint(config.num_classes, (config.batch_size,), device=device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
-            logits, aux_loss = model(x, return_loss=True)
-        (cross_entropy(logits.float(), target) + aux_loss).backward()
-        optimizer.step()
-
+    step = training_step(model, x, target, config.precision)
     seconds, repeats = median_seconds(step, device, config.repeats)
     batches = math.ceil(config.epoch_images / config.batch_size)
     peak = peak_bytes(step, device)

@@ -1,0 +1,61 @@
+"""Estimates of runs from a few measured steps."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from isice.cli import app
+from isice.config import RunConfig, override
+from isice.experiments.jobs import _estimate
+from isice.experiments.jobs._estimate import estimate_costs
+
+TINY = override(RunConfig(), ["model.reduce=4", "model.pooling=gap", "device=cpu", "optim.epochs=5", "threads=1"])
+
+
+@pytest.fixture
+def two_seconds(monkeypatch):
+    """Every measured step of any number of images takes two seconds; return the measured networks."""
+    measured, build = [], _estimate._training_step
+    monkeypatch.setattr(_estimate, "_training_step", lambda c, b, d: (measured.append(c), build(c, b, d))[1])
+    monkeypatch.setattr(_estimate, "median_seconds", lambda step, device, repeats: (step() or 2.0, repeats))
+    return measured
+
+
+def test_steps_are_extrapolated_to_epochs_and_evaluations(two_seconds):
+    (cost,) = estimate_costs([override(TINY, ["data.val_fraction=0.2", "data.batch_size=64"])])
+    step = 2.0 * 64 / 4  # measured with four images on a CPU
+    assert (cost.images, cost.step_seconds, cost.gib) == (1078, step, None)
+    evaluated = step / 64 / 3
+    assert cost.seconds == pytest.approx(5 * (16 * step + 269 * evaluated) + 450 * evaluated)
+
+
+def test_a_network_is_measured_once(two_seconds):
+    seeds = [override(TINY, [f"seed={seed}", f"optim.epochs={seed + 1}"]) for seed in range(3)]
+    costs = estimate_costs([*seeds, override(TINY, ["model.pooling=isqrt_cov"])])
+    assert [config.model.pooling for config in two_seconds] == ["gap", "isqrt_cov"]
+    assert costs[0].seconds < costs[1].seconds < costs[2].seconds
+
+
+def test_sizes_of_the_table_of_datasets_count_without_files(two_seconds):
+    settings = ["data.name=cub200", "data.image_size=8", "data.root=nowhere"]
+    (cost,) = estimate_costs([override(TINY, settings)])
+    assert cost.images == 5994
+    (unknown,) = estimate_costs([override(TINY, ["data.name=folder", "data.image_size=8", "data.root=nowhere"])])
+    assert (unknown.images, unknown.seconds) == (None, None)
+    assert unknown.step_seconds is not None
+
+
+def test_a_step_takes_longer_for_larger_images():
+    small, large = estimate_costs([override(TINY, [f"data.image_size={size}"]) for size in (8, 96)])
+    assert 0 < small.step_seconds < large.step_seconds
+
+
+def test_the_plan_with_measured_times(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = [part for text in ("device=cpu", "threads=1", "model.reduce=4") for part in ("--set", text)]
+    result = CliRunner().invoke(app, ["run", "digits", "--limit", "pooling=gap,isqrt_cov", "--estimate", *settings])
+    assert result.exit_code == 0, result.output
+    assert re.search(r"gap\s+[0-9a-f]{12}\s+1,\d{3}\s+—\s+[\d.]+ (s|min)\s+run", result.output)
+    assert re.search(r"2 to run, 0 finished; about [\d.]+ (s|min)", result.output)
+    assert not (tmp_path / "runs").exists()
