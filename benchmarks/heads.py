@@ -97,7 +97,8 @@ def main() -> int:
         )
     title = f"pooling layers, B = {args.batch}, C = {args.channels}, {args.side}×{args.side}, float32"
     options = ("device", "batch", "channels", "side", "repeats", "seed")
-    command = " ".join(["python benchmarks/heads.py", *(f"--{key} {getattr(args, key)}" for key in options)])
+    only = [] if args.only == list_poolings() else ["--only", *args.only]
+    command = " ".join(["python benchmarks/heads.py", *only, *(f"--{key} {getattr(args, key)}" for key in options)])
     out = args.out or RESULTS / f"heads_{torch.device(args.device).type}.json"
     write_results(out, title, command, args.seed, torch.device(args.device), rows)
     return 0

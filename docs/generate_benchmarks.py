@@ -5,8 +5,11 @@ from typing import Any
 
 from benchmarks.pages import MISSING, ROOT, provenance, read_results
 
+from isice._specs import format_spec, parse_spec
+from isice.pooling import create_pooling
+
 PAGE = ROOT / "docs" / "benchmarks.md"
-RECORDS = ("heads_cuda", "heads_cpu")
+RECORDS = ("heads_cuda", "heads_h200_batch128", "heads_cpu")
 
 HEADER = """# What each pooling costs
 
@@ -18,10 +21,10 @@ Generated from `benchmarks/results/` by `python docs/build.py benchmarks`; do no
 | saved MiB | memory that autograd saves for the backward pass |
 | peak MiB | peak memory beyond input and weights (GPU only) |
 
-Layers run at their default options on random ReLU features. GPU times under about 8 ms are mostly
-launch overhead and vary between machines. On a shared CPU, compare ratios rather than times.
-`python benchmarks/heads.py` measures your machine. Whole training steps, precision modes and
-accuracy on a GPU: [gpu.md](gpu.md).
+Layers run at their default options on random ReLU features; options are named where the default has
+changed since. GPU times under about 8 ms are mostly launch overhead and vary between machines. On a
+shared CPU, compare ratios rather than times. `python benchmarks/heads.py` measures your machine. Whole
+training steps, precision modes and accuracy on a GPU: [gpu.md](gpu.md).
 """
 
 
@@ -43,5 +46,13 @@ def costs(rows: list[dict[str, Any]]) -> str:
     for row in sorted(rows, key=lambda row: row["forward_backward_ms"]):
         peak = MISSING if row["peak_mib"] is None else f"{row['peak_mib']:.0f}"
         times = f"{row['forward_ms']:.2f} | {row['forward_backward_ms']:.2f}"
-        lines.append(f"| `{row['name']}` | {row['out_features']:,} | {times} | {row['kept_mib']:.0f} | {peak} |")
+        lines.append(f"| `{_shown(row)}` | {row['out_features']:,} | {times} | {row['kept_mib']:.0f} | {peak} |")
     return "\n".join(lines)
+
+
+def _shown(row: dict[str, Any]) -> str:
+    """Return the pooling with those of its recorded options that are no longer the default."""
+    name, options = parse_spec(row["spec"])
+    defaults = create_pooling(name, 16, num_classes=2).options
+    changed = {key: value for key, value in options.items() if defaults.get(key) != value}
+    return format_spec(name, changed) if changed else name
