@@ -10,7 +10,7 @@ from ..experiments.jobs.samples import SamplesConfig
 from ..experiments.loader import Cell
 
 # Name and folder of a dataset.
-Place = tuple[str, str | None]
+DatasetKey = tuple[str, str | None]
 
 
 def with_roots(cells: Iterable[Cell], data_root: str | Path | None) -> list[Cell]:
@@ -35,13 +35,13 @@ def _with_root(cell: Cell, data_root: Path) -> Cell:
     return replace(cell, config=replace(config, data=replace(data, root=root)))
 
 
-def place_of(cell: Cell) -> Place | None:
+def dataset_key(cell: Cell) -> DatasetKey | None:
     """Return the dataset and folder of a run, or None if it needs no files."""
     data = _data_of(cell)
     return None if data is None else (data.name, data.root)
 
 
-def missing_data(cells: Iterable[Cell]) -> dict[Place, str]:
+def missing_data(cells: Iterable[Cell]) -> dict[DatasetKey, str]:
     """Return the datasets that cannot be loaded, with the reason. Reads their lists, but no images.
 
     Example:

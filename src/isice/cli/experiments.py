@@ -78,7 +78,7 @@ def run(
     chosen = load_experiment(experiment).with_settings(settings or (), _parse_seeds(seeds))
     chosen = replace(chosen, adapt=follow_backbone_input)
     folder, pool = out or RUNS / chosen.name, out or RUNS
-    from ._data_roots import check_data, missing_data, place_of, with_roots
+    from ._data_roots import check_data, dataset_key, missing_data, with_roots
 
     chosen = chosen.with_weights_from(weights_root, select_cells(chosen, limit or (), printed=not everything))
     selected = select_cells(chosen, limit or (), shard=shard, only=only_cell, printed=not everything)
@@ -90,7 +90,7 @@ def run(
     if chosen.kind in ("dataset", "samples"):
         # A table or figure of datasets shows those that are there.
         missing = missing_data(cells)
-        cells = [cell for cell in cells if place_of(cell) not in missing]
+        cells = [cell for cell in cells if dataset_key(cell) not in missing]
         for (name, _), reason in missing.items():
             tell(f"{name} is left out: {reason}")
     else:
@@ -168,7 +168,7 @@ def _measured(steps: "list[Step]") -> "list[Step]":
 
 def _show_plan(steps: "list[Step]", title: str) -> None:
     from ..experiments.plan import duration, summary
-    from ._data_roots import missing_data, place_of
+    from ._data_roots import dataset_key, missing_data
 
     missing = missing_data(step.cell for step in steps if step.finished is None)
     lacking = dict.fromkeys(missing, 0)
@@ -179,7 +179,7 @@ def _show_plan(steps: "list[Step]", title: str) -> None:
     for number, step in enumerate(steps):
         what, time = f"skip: finished in {step.finished}", ""
         if step.finished is None:
-            place = place_of(step.cell)
+            place = dataset_key(step.cell)
             what, time = "no data" if place in missing else "run", duration(step.seconds)
             if place in missing:
                 lacking[place] += 1

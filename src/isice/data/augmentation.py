@@ -93,7 +93,7 @@ class Augmentation:
         return self._mix(images, target, rng)
 
     def _mix(self, images: Tensor, target: Tensor, rng: np.random.Generator) -> Mixed:
-        """Mixes every image with its mirror in the batch, by one draw for the whole step."""
+        """Mix every image with its mirror in the batch, by one draw for the whole step."""
         kinds = [(kind, alpha) for kind in ("mixup", "cutmix") if (alpha := getattr(self.config, kind))]
         # Drawn always, so that the other draws of a step do not depend on these.
         chosen, applied = rng.integers(max(len(kinds), 1)), rng.uniform() < self.config.mix_prob
@@ -113,13 +113,13 @@ class Augmentation:
 
 
 def _interval(center: float, length: float, size: int) -> tuple[int, int]:
-    """Pixels of an interval of relative length around a relative center, cut off at the border."""
+    """Return the pixels of an interval of relative length around a relative centre, cut off at the border."""
     begin, end = (round((center + side * length / 2) * size) for side in (-1, 1))
     return max(begin, 0), min(end, size)
 
 
 def draw_parameters(config: AugmentConfig, images: int, aspect: float, rng: np.random.Generator) -> dict[str, Array]:
-    """One value per image of every parameter that is needed; ``aspect`` is height over width.
+    """Draw one value per image of every parameter that is needed; ``aspect`` is height over width.
 
     ``theta_0`` … ``theta_5`` are the rows of the affine map from output to input coordinates in [−1, 1].
     """
@@ -167,7 +167,7 @@ def _draw_policy(
 
 
 def _draw_crops(config: AugmentConfig, images: int, rng: np.random.Generator) -> Array:
-    """Height, width, and centers y and x in [−1, 1] of random resized crops, as shares of the image (4, images)."""
+    """Draw random resized crops (4, images): height and width as shares of the image, centres y and x in [−1, 1]."""
     area = rng.uniform(config.crop_scale, 1.0, images)
     largest = np.log(config.crop_ratio) if config.crop_scale < 1.0 else 0.0
     ratio = np.exp(rng.uniform(-1, 1, images) * largest)
@@ -176,7 +176,7 @@ def _draw_crops(config: AugmentConfig, images: int, rng: np.random.Generator) ->
 
 
 def _thetas(geometry: dict[str, Array], crops: Array, aspect: float) -> dict[str, Array]:
-    """Output → rotation and shear, about the middle and in pixels → shift → crop → input."""
+    """Return the affine maps: output → rotation and shear about the middle, in pixels → shift → crop → input."""
     angle = np.deg2rad(geometry["rotate"])
     cos, sin = np.cos(angle), np.sin(angle)
     shear_x, shear_y = geometry["shear_x"], geometry["shear_y"]
@@ -190,7 +190,7 @@ def _thetas(geometry: dict[str, Array], crops: Array, aspect: float) -> dict[str
 
 
 def _draw_boxes(probability: float, images: int, rng: np.random.Generator) -> dict[str, Array]:
-    """Top, left, bottom and right of the erased rectangles, as shares of the image; empty where none is erased."""
+    """Draw top, left, bottom and right of the erased rectangles, as shares of the image; empty where none is erased."""
     applied = rng.uniform(size=images) < probability
     area = rng.uniform(*_ERASE_AREA, images) * applied
     ratio = np.exp(rng.uniform(-1, 1, images) * np.log(_ERASE_RATIO))
@@ -234,7 +234,7 @@ def change_colors(x: Tensor, table: dict[str, Tensor]) -> Tensor:
 
 
 def _grey(x: Tensor) -> Tensor:
-    """Grey images (B, C, H, W) of equal channels."""
+    """Return grey images (B, C, H, W) of equal channels."""
     if x.shape[1] != 3:
         return x.mean(dim=1, keepdim=True).expand_as(x)
     red, green, blue = x.unbind(1)
@@ -242,7 +242,7 @@ def _grey(x: Tensor) -> Tensor:
 
 
 def _erase(images: Tensor, table: dict[str, Tensor]) -> Tensor:
-    """Zeros, the mean colour after normalisation, in each image's rectangle."""
+    """Set each image's rectangle to zero, the mean colour after normalisation."""
     height, width = images.shape[-2:]
     y = ((torch.arange(height, device=images.device) + 0.5) / height)[:, None]
     x = (torch.arange(width, device=images.device) + 0.5) / width

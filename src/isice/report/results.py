@@ -86,10 +86,10 @@ def load_results(folder: str | Path, manifest: Manifest | None = None) -> Result
     manifest = manifest or (read_manifest(folder) if folder.is_dir() else None)
     if manifest is None or not manifest.cells:
         return _results_without_plan(folder, manifest)
-    return _planned_results(manifest, _whole_records(folder / manifest.pool))
+    return _planned_results(manifest, _complete_records(folder / manifest.pool))
 
 
-def _whole_records(folder: Path) -> list[Record]:
+def _complete_records(folder: Path) -> list[Record]:
     """Return the records with all fields that a report shows; warn about others."""
     whole = []
     for record in find_records(folder):
@@ -147,7 +147,7 @@ def _own_records(folder: Path) -> tuple[list[Record], tuple[str, ...]]:
     """Return the records outside nested experiments, and the folders of these experiments."""
     if not folder.is_dir():
         raise FileNotFoundError(f"report: expected a folder of runs, got {str(folder)!r}, which does not exist.")
-    records = _whole_records(folder)
+    records = _complete_records(folder)
     if not records:
         raise FileNotFoundError(f"report: expected record.json files under {str(folder)!r}, got none; run first.")
     apart = sorted(path.parent for path in folder.rglob(EXPERIMENT_FILE) if path.parent != folder)

@@ -56,7 +56,7 @@ def find_checkpoint(folder: Path, config: RunConfig, resume: str) -> Checkpoint 
     return None
 
 
-def check_data(checkpoint: Checkpoint, now: Fingerprint, folder: Path, *, force: bool) -> list[str]:
+def check_fingerprint(checkpoint: Checkpoint, now: Fingerprint, folder: Path, *, force: bool) -> list[str]:
     """Compare the data with that of a checkpoint; return what changed if ``force``, otherwise raise.
 
     Checkpoints of earlier versions have no fingerprint and are not compared.

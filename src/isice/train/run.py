@@ -32,7 +32,7 @@ from .logger import MetricsLogger, WandbLogger
 from .optim import describe_schedule
 from .overview import overview
 from .progress import TrainingProgress
-from .resume import check_data, clear_run, find_checkpoint, find_finished, holds_run
+from .resume import check_fingerprint, clear_run, find_checkpoint, find_finished, holds_run
 from .scoring import add_evaluation, score
 from .timing import PhaseTimer
 from .trainer import Trainer
@@ -152,7 +152,7 @@ def _create_trainer(
         checkpoint = fabric.broadcast(checkpoint)
     with timer("data"):
         data = fingerprint(splits)
-    changes = [] if checkpoint is None else check_data(checkpoint, data, folder, force=force)
+    changes = [] if checkpoint is None else check_fingerprint(checkpoint, data, folder, force=force)
     seed_everything(config.seed)
     trainer = Trainer(config, fabric, build(config, splits), splits, folder, checkpoint, data, timer)
     if changes:
