@@ -8,22 +8,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, confusion_matrix, recall_score, top_k_accuracy_score
 
-from isice.metrics import ScoreKeeper, mean_std, topk_correct, wilson_interval
-
-
-@pytest.mark.parametrize("k", [1, 2, 4])
-def test_topk_agrees_with_sklearn(k):
-    generator = torch.Generator().manual_seed(0)
-    logits, target = torch.randn(50, 5, generator=generator), torch.randint(0, 5, (50,), generator=generator)
-    expected = top_k_accuracy_score(target.numpy(), logits.numpy(), k=k, normalize=False, labels=range(5))
-    assert topk_correct(logits, target, k) == expected
-
-
-def test_topk_errors():
-    with pytest.raises(ValueError, match=r"expected logits \(B, K\)"):
-        topk_correct(torch.zeros(3), torch.zeros(3))
-    with pytest.raises(ValueError, match="1 ≤ k ≤ 2"):
-        topk_correct(torch.zeros(3, 2), torch.zeros(3), k=3)
+from isice.metrics import ScoreKeeper, mean_std, wilson_interval
 
 
 def test_mean_std():

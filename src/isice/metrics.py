@@ -14,24 +14,6 @@ if TYPE_CHECKING:  # reports import this module without torch
 CALIBRATION_BINS = 15
 
 
-def topk_correct(logits: "Tensor", target: "Tensor", k: int = 1) -> int:
-    """Count the rows of ``logits`` (B, K) with the class ``target`` (B,) among their ``k`` largest.
-
-    Example:
-        >>> import torch
-        >>> topk_correct(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), torch.tensor([1, 1]))
-        1
-    """
-    if logits.ndim != 2 or target.shape != logits.shape[:1]:
-        raise ValueError(
-            "topk_correct: expected logits (B, K) and classes (B,), "
-            f"got {tuple(logits.shape)} and {tuple(target.shape)}."
-        )
-    if not 1 <= k <= logits.shape[1]:
-        raise ValueError(f"topk_correct: expected 1 ≤ k ≤ {logits.shape[1]} classes, got {k}.")
-    return int((logits.topk(k, dim=1).indices == target[:, None]).any(dim=1).sum())
-
-
 @dataclass(frozen=True)
 class Scores:
     """Accuracy, calibration and confusion matrix of predictions.

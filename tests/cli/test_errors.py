@@ -33,7 +33,7 @@ from ._invoke import invoke, main
         (["export", "several"], "got 'several', a folder of runs; name one of them, such as 'several/untrained'"),
         (["eval", "untrained", "--which", "newest"], "expected which to be one of 'best', 'last', got 'newest'"),
         (["eval", "untrained", "--split", "dev"], "expected split to be one of 'test', 'val', 'train', got 'dev'"),
-        (["eval", "untrained", "--set", "data.name=textures"], "the 10 classes of the network, got 4 classes"),
+        (["eval", "untrained", "--set", "data.name=textures"], "there are 4 classes instead of 10"),
         (["predict", "nowhere", "a.png"], "expected a run folder, got 'nowhere'"),
         (["predict", "untrained", "untrained"], "expected images in 'untrained', got none"),
         (["predict", "untrained", "*.jpg"], "expected images in '*.jpg', got none"),

@@ -135,14 +135,14 @@ class TestErrors:
 
     def test_wrong_number_of_classes(self, folder, tmp_path):
         make_pictures(tmp_path / "three", classes=3)
-        with pytest.raises(ValueError, match="the 5 classes of the network, got 3 classes"):
+        with pytest.raises(ValueError, match="there are 3 classes instead of 5"):
             evaluate_run(folder / "run", settings=[f"data.root={tmp_path / 'three'}"])
 
     def test_other_classes(self, folder, tmp_path):
         shutil.copytree(folder / "pictures", tmp_path / "other")
         for part in ("train", "val", "test"):
             (tmp_path / "other" / part / "wren").rename(tmp_path / "other" / part / "tern")
-        with pytest.raises(ValueError, match="got 'tern' instead of 'wren'"):
+        with pytest.raises(ValueError, match="class 4 is 'tern' instead of 'wren'"):
             evaluate_run(folder / "run", settings=[f"data.root={tmp_path / 'other'}"])
 
     def test_no_validation_part(self, tmp_path):

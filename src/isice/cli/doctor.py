@@ -27,7 +27,9 @@ def doctor() -> None:
     facts = {**versions(), "commit": commit() or "not a checkout", **hardware(device)}
     facts["GPU kernels"] = _kernels()
     facts["weights cache"] = os.environ.get("HF_HOME", "default of huggingface_hub")
-    facts |= {f"extra {name}": _extra(name, packages) for name, packages in EXTRAS.items()}
+    for name, packages in EXTRAS.items():
+        absent = [package for package in packages if find_spec(package) is None]
+        facts[f"extra {name}"] = f"without {', '.join(absent)}: pip install 'isice[{name}]'" if absent else "installed"
     console.print(facts_table(facts.items()))
     missing = [name for name in REQUIRED if find_spec(name) is None]
     for name in missing:
@@ -35,11 +37,6 @@ def doctor() -> None:
     if missing:
         raise typer.Exit(1)
     tell("Nothing is missing.", style="green")
-
-
-def _extra(name: str, packages: tuple[str, ...]) -> str:
-    missing = [package for package in packages if find_spec(package) is None]
-    return f"without {', '.join(missing)}: pip install 'isice[{name}]'" if missing else "installed"
 
 
 def _kernels() -> str:

@@ -6,7 +6,7 @@ order, and the content of a sample of images. Names are relative, so that data m
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ def fingerprint(splits: Splits) -> Fingerprint:
 
 def describe_changes(before: Fingerprint, now: Fingerprint) -> list[str]:
     """Return what differs between two fingerprints, in words."""
-    changes = _class_changes(before["classes"], now["classes"])
+    changes = class_changes(before["classes"], now["classes"])
     for name in sorted(before["splits"].keys() | now["splits"].keys()):
         old, new = before["splits"].get(name), now["splits"].get(name)
         if old is None or new is None:
@@ -48,7 +48,8 @@ def describe_changes(before: Fingerprint, now: Fingerprint) -> list[str]:
     return changes
 
 
-def _class_changes(before: list[str], now: list[str]) -> list[str]:
+def class_changes(before: Sequence[str], now: Sequence[str]) -> list[str]:
+    """Return how two lists of classes differ, in words; empty if they are equal."""
     if before == now:
         return []
     if len(before) != len(now):

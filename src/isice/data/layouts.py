@@ -172,7 +172,10 @@ def load_folder(config: DataConfig) -> Loaded:
     every class, chosen by ``data.split_seed``, is for testing.
     """
     if _is_unsplit(config):
-        return _split_folder(config)
+        paths, labels = _class_folders(Path(config.root or "").expanduser())
+        source = _files(config, paths, labels, sorted(set(labels)))
+        kept, held = stratified_split(source.targets, _TEST_FRACTION, config.split_seed)
+        return Loaded(tuple(sorted(set(labels))), source.keep(kept), source.keep(held))
     root = find_root(config, "train")
     held_out = [name for name in ("test", "val", "validation") if (root / name).is_dir()]
     if not held_out:
@@ -202,20 +205,6 @@ def _is_unsplit(config: DataConfig) -> bool:
     return any(file.suffix.lower() in IMAGE_SUFFIXES for folder in folders for file in folder.iterdir())
 
 
-def _split_folder(config: DataConfig) -> Loaded:
-    paths, labels = _class_folders(Path(config.root or "").expanduser())
-    classes = sorted(set(labels))
-    source = _files(config, paths, labels, classes)
-    kept, held = stratified_split(source.targets, _TEST_FRACTION, config.split_seed)
-    return Loaded(tuple(classes), source.keep(kept), source.keep(held))
-
-
-def _remedy(name: str) -> str:
-    if name == "folder":
-        return "sort the images into <class>/*, or into train/<class>/* and test/<class>/* (or val/<class>/*)"
-    return "unpack the archive there or set data.root"
-
-
 def find_root(config: DataConfig, *needed: str) -> Path:
     """Return ``data.root``, or the folder in it, that contains the files ``needed``."""
     if config.root is None:
@@ -227,9 +216,12 @@ def find_root(config: DataConfig, *needed: str) -> Path:
     complete = [path for path in candidates if all((path / name).exists() for name in needed)]
     if not complete:
         missing = [name for name in needed if not (root / name).exists()]
+        remedy = "unpack the archive there or set data.root"
+        if config.name == "folder":
+            remedy = "sort the images into <class>/*, or into train/<class>/* and test/<class>/* (or val/<class>/*)"
         raise FileNotFoundError(
             f"data: expected {', '.join(needed)} of {config.name!r} in {str(root)!r} or a folder of it, "
-            f"got no {', '.join(missing)}; {_remedy(config.name)}."
+            f"got no {', '.join(missing)}; {remedy}."
         )
     return complete[0]
 

@@ -26,12 +26,7 @@ def texture_covariances(
     ``"partial"`` two strong factors, equal in all classes, are added: the covariances are nearly
     equal (entries differ by at most 0.12), the partial correlations are not. Covariances cannot be
     exactly equal, because covariance and partial correlations (with variances) determine each
-    other.
-
-    Example:
-        >>> texture_covariances(n_classes=3, channels=8).shape
-        torch.Size([3, 8, 8])
-    """
+    other."""
     check_choice("texture_covariances", "family", family, FAMILIES)
     check_int("texture_covariances", "n_classes", n_classes, minimum=2)
     check_int("texture_covariances", "channels", channels, minimum=4)
@@ -58,12 +53,7 @@ def gaussian_fields(covariances: Tensor, *, size: int, smoothness: float = 0.5, 
     """Draw one Gaussian field with mean zero on a torus for each channel covariance (B, C, C).
 
     ``smoothness`` is the weight of the neighbours in a 3×3 blur that keeps the variances; 0 is white
-    noise.
-
-    Example:
-        >>> gaussian_fields(torch.eye(8).expand(2, 8, 8), size=14).shape
-        torch.Size([2, 8, 14, 14])
-    """
+    noise."""
     check_int("gaussian_fields", "size", size, minimum=3)
     check_number("gaussian_fields", "smoothness", smoothness)
     batch, channels = covariances.shape[:2]

@@ -37,12 +37,7 @@ class Job:
 
 
 def job_kinds() -> list[str]:
-    """Return the names of all kinds of jobs.
-
-    Example:
-        >>> "train" in job_kinds()
-        True
-    """
+    """Return the names of all kinds of jobs."""
     folders = importlib.import_module(f"{__package__}.jobs").__path__
     return sorted(module.name for module in pkgutil.iter_modules(folders) if not module.name.startswith("_"))
 
@@ -56,12 +51,7 @@ def find_job(kind: str) -> Job:
 
 
 def kind_of(config: Any) -> str:
-    """Return the kind of job that a config belongs to.
-
-    Example:
-        >>> kind_of(find_job("bench").config())
-        'bench'
-    """
+    """Return the kind of job that a config belongs to."""
     for kind in job_kinds():
         if find_job(kind).config is type(config):
             return kind

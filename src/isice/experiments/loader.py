@@ -301,12 +301,7 @@ def override_recipe(recipe: Any, assignments: Iterable[str]) -> Any:
 
 
 def load_recipe(name_or_path: str | Path) -> RunConfig:
-    """Load a recipe (a training config) by name (``"small"``) or from a TOML file.
-
-    Example:
-        >>> load_recipe("small").optim.schedule
-        'cosine'
-    """
+    """Load a recipe (a training config) by name (``"small"``) or from a TOML file."""
     return from_dict(read_toml(_find(name_or_path, ("recipes",), list_recipes(), "recipe")))
 
 

@@ -131,16 +131,15 @@ def _estimate(config: Any, kind: str, done: list[Record]) -> float | None:
         return sum(times) / len(times) if times else None
     wanted = (config.model.backbone, config.data.name, config.data.image_size)
     epochs = config.optim.epochs + config.optim.head_epochs
-    alike = [record for record in done if _cost_key(record) == wanted and record.get("epochs")]
+    alike = []
+    for record in done:
+        model, data = record["config"]["model"], record["config"]["data"]
+        if (model.get("backbone"), data.get("name"), data.get("image_size")) == wanted and record.get("epochs"):
+            alike.append(record)
     head = spec_name(config.model.pooling)
     same = [record for record in alike if spec_name(record["config"]["model"]["pooling"]) == head]
     rates = [sum(row["seconds"] for row in record["epochs"]) / len(record["epochs"]) for record in same or alike]
     return epochs * sum(rates) / len(rates) if rates else None
-
-
-def _cost_key(record: Record) -> tuple[Any, ...]:
-    model, data = record["config"]["model"], record["config"]["data"]
-    return model.get("backbone"), data.get("name"), data.get("image_size")
 
 
 def summary(steps: list[Step]) -> str:

@@ -161,16 +161,14 @@ def read_published(table: Mapping[str, Any], known: Mapping[str, set[str]]) -> P
         for column, text in zip(column_keys, texts, strict=True):
             if text not in _MISSING:
                 numbers.append(((*key, *column), _number(text, key)))
-    notes = tuple(_read_note(note) for note in table.get("notes", ()))
+    notes = []
+    for note in table.get("notes", ()):
+        at = {axis: (words,) if isinstance(words, str) else tuple(words) for axis, words in note["at"].items()}
+        notes.append(Note(tuple(at.items()), " ".join(note["text"].split())))
     source = table.get("source", "")
-    found = PublishedTable(source, rows, columns, tuple(row_keys), column_keys, tuple(numbers), notes)
+    found = PublishedTable(source, rows, columns, tuple(row_keys), column_keys, tuple(numbers), tuple(notes))
     _check_axis_values(found, known)
     return found
-
-
-def _read_note(table: Mapping[str, Any]) -> Note:
-    at = {axis: (words,) if isinstance(words, str) else tuple(words) for axis, words in table["at"].items()}
-    return Note(tuple(at.items()), " ".join(table["text"].split()))
 
 
 def value_of(text: str) -> float:

@@ -8,7 +8,8 @@ from typing import Any
 from .._checks import check_choice
 from ..config import RunConfig, config_hash, override
 from ..data import Split, Splits, load_splits
-from ..train import Trained, load_trained
+from ..data.fingerprint import class_changes
+from ..train import load_trained
 from ..train.launch import cpu_threads, resolve_device
 from ..train.loaders import eval_loader
 from ..train.scoring import Evaluation, add_evaluation, score
@@ -49,7 +50,8 @@ def evaluate_run(
     device = resolve_device(config.device)
     with cpu_threads(config.threads):
         splits = load_splits(config.data)
-        _check_classes(trained, splits)
+        for change in class_changes(trained.classes, splits.info.classes):
+            raise ValueError(f"eval: expected data with the classes of the network, but {change}; use that of the run.")
         images = _select_split(splits, split, config)
         facts = {"split": split, "which": which, "epoch": trained.epoch, "flip": flip, "settings": settings}
         batches = track(eval_loader(config, images, device))
@@ -70,22 +72,6 @@ def _evaluation_config(config: RunConfig, settings: list[str]) -> RunConfig:
     asked = any(setting.split("=")[0].strip() == "precision" for setting in settings)
     on_cpu = resolve_device(config.device).type == "cpu"
     return replace(config, precision="fp32") if on_cpu and not asked else config
-
-
-def _check_classes(trained: Trained, splits: Splits) -> None:
-    found = splits.info.classes
-    if found == trained.classes:
-        return
-    if len(found) != len(trained.classes):
-        raise ValueError(
-            f"eval: expected data with the {len(trained.classes)} classes of the network, got {len(found)} classes; "
-            "evaluate on the dataset of the run."
-        )
-    other = next((ours, theirs) for ours, theirs in zip(trained.classes, found, strict=True) if ours != theirs)
-    raise ValueError(
-        f"eval: expected the classes of the network, got {other[1]!r} instead of {other[0]!r}; "
-        "evaluate on the dataset of the run."
-    )
 
 
 def _select_split(splits: Splits, split: str, config: RunConfig) -> Split:

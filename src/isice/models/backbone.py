@@ -78,7 +78,8 @@ class Backbone(nn.Module):
             )
         cfg: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
         self.name = name or ".".join(filter(None, (cfg.get("architecture"), cfg.get("tag")))) or type(model).__name__
-        self.in_chans = _in_chans(model)
+        convolutions = (module.in_channels for module in model.modules() if isinstance(module, nn.Conv2d))
+        self.in_chans: int = getattr(model, "in_chans", None) or next(convolutions, 3)
         self.fixed_size = _fixed_size(model)
         self.built_for = _own_size(model) if img_size is None else _pair(img_size)
         self.config: dict[str, Any] | None = None
@@ -226,11 +227,6 @@ def _build(timm_name: str, pretrained: bool, kwargs: dict[str, Any]) -> nn.Modul
             f"create_model: expected pretrained weights of {timm_name!r}, but they could not be downloaded or loaded "
             f"({type(error).__name__}: {error}); pass checkpoint_path= with a local file, or pretrained=False."
         ) from error
-
-
-def _in_chans(model: nn.Module) -> int:
-    known = getattr(model, "in_chans", None)
-    return known or next((m.in_channels for m in model.modules() if isinstance(m, nn.Conv2d)), 3)
 
 
 def _fixed_size(model: nn.Module) -> tuple[int, int] | None:

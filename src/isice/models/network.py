@@ -86,11 +86,12 @@ class Network(TimmInterface, HubModel):
             return
         self._positions_checked = True
         channels, height, width = x.shape[1:]
+        power_of_two = 1 << ((height * width).bit_length() - 1)
         if height * width < channels and any(isinstance(m, SPDPooling) for m in self.pooling.modules()):
             warnings.warn(
                 f"Network: expected at least as many positions as channels for {self.pooling.name}, got "
                 f"{height} × {width} = {height * width} positions and {channels} channels: the covariances are "
-                f"singular. Use larger images, reduce={_power_of_two(height * width)} or less, or pooling='gap'.",
+                f"singular. Use larger images, reduce={power_of_two} or less, or pooling='gap'.",
                 stacklevel=3,
             )
 
@@ -195,10 +196,6 @@ def _make_pooling(pooling: str | Pooling, channels: int, num_classes: int) -> Po
             f"make it with num_classes={num_classes}."
         )
     return pooling
-
-
-def _power_of_two(limit: int) -> int:
-    return 1 << (limit.bit_length() - 1)
 
 
 def _count(module: nn.Module) -> str:

@@ -79,12 +79,7 @@ def _draw_graph(ax: Axes, pairs: np.ndarray, strengths: np.ndarray, title: str, 
 
 
 def pair_overlay(picture: np.ndarray, activations: np.ndarray) -> np.ndarray:
-    """Lay two channels (2, H, W) over a grey image, in a third colour where both are active.
-
-    Example:
-        >>> pair_overlay(np.zeros((4, 4)), np.ones((2, 4, 4))).shape
-        (4, 4, 3)
-    """
+    """Lay two channels (2, H, W) over a grey image, in a third colour where both are active."""
     both = activations.min(axis=0)
     parts = np.stack([activations[0] - both, activations[1] - both, both], axis=-1)
     total = parts.sum(axis=-1, keepdims=True)

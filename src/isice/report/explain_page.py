@@ -38,7 +38,8 @@ def write_explanations(images: Sequence[ExplainedImage], folder: Path, *, graphs
     paths written are returned: ``"html"``, and the figures by their file names.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    earlier = _find_earlier(folder)
+    patterns = ("[0-9][0-9]-*-maps*.png", "[0-9][0-9]-*-graph-*.png")
+    earlier = {path for pattern in patterns for path in folder.glob(pattern)}
     sections = {f"{number:02d}-{_slug(image.name)}": image for number, image in enumerate(images, start=1)}
     pictures = {stem: _draw_section(image, folder, stem, graphs) for stem, image in sections.items()}
     maps = {own[0].path.name: f"Heat maps of {sections[stem].title}. {_MAPS_CAPTION}" for stem, own in pictures.items()}
@@ -80,11 +81,6 @@ def _read_captions(path: Path) -> dict[str, str]:
         return {}
     found = captions.items() if isinstance(captions, dict) else ()
     return {name: caption for name, caption in found if isinstance(caption, str)}
-
-
-def _find_earlier(folder: Path) -> set[Path]:
-    """Return the figures of an earlier call."""
-    return {path for name in ("[0-9][0-9]-*-maps*.png", "[0-9][0-9]-*-graph-*.png") for path in folder.glob(name)}
 
 
 def _draw_section(image: ExplainedImage, folder: Path, stem: str, graphs: bool) -> list[Picture]:

@@ -41,12 +41,7 @@ class MapRow:
 
 
 def heat_overlay(picture: np.ndarray, heat: np.ndarray) -> np.ndarray:
-    """Lay a map over a grey image, from dark at its minimum to bright at its maximum: (H, W, 3).
-
-    Example:
-        >>> heat_overlay(np.zeros((4, 4)), np.arange(16.0).reshape(4, 4)).shape
-        (4, 4, 3)
-    """
+    """Lay a map over a grey image, from dark at its minimum to bright at its maximum: (H, W, 3)."""
     span = heat.max() - heat.min()
     scaled = (heat - heat.min()) / span if span > 0 else np.zeros_like(heat)
     colours: np.ndarray = mpl.colormaps[HEAT](scaled)[..., :3]
@@ -54,12 +49,7 @@ def heat_overlay(picture: np.ndarray, heat: np.ndarray) -> np.ndarray:
 
 
 def class_overlay(picture: np.ndarray, signed: np.ndarray) -> np.ndarray:
-    """Lay a signed map over a grey image, red where positive and blue where negative: (H, W, 3).
-
-    Example:
-        >>> class_overlay(np.zeros((4, 4)), np.linspace(-1, 1, 16).reshape(4, 4)).shape
-        (4, 4, 3)
-    """
+    """Lay a signed map over a grey image, red where positive and blue where negative: (H, W, 3)."""
     # Clip to the 99 % quantile, so that a single extreme position does not hide the others.
     limit = np.quantile(np.abs(signed), 0.99) or np.abs(signed).max() or 1.0
     scaled = np.clip(signed / limit, -1, 1)

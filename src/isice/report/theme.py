@@ -22,12 +22,7 @@ _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#
 
 
 def style(theme: str = "light") -> dict[str, Any]:
-    """Return the matplotlib settings of a theme, for ``matplotlib.rc_context``.
-
-    Example:
-        >>> style("dark")["figure.facecolor"]
-        '#161b22'
-    """
+    """Return the matplotlib settings of a theme, for ``matplotlib.rc_context``."""
     colours = THEMES[theme]
     return {
         **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), colours["paper"]),
@@ -46,22 +41,12 @@ def colour_of(index: int) -> str:
 
 
 def dark_variant(path: Path) -> Path:
-    """Return the path of the dark version of a figure.
-
-    Example:
-        >>> dark_variant(Path("figures/accuracy.png")).name
-        'accuracy-dark.png'
-    """
+    """Return the path of the dark version of a figure."""
     return path.with_name(f"{path.stem}-dark{path.suffix}")
 
 
 def narrow_variant(path: Path) -> Path:
-    """Return the path of the version of a figure for phones.
-
-    Example:
-        >>> narrow_variant(Path("figures/panels.png")).name
-        'panels-narrow.png'
-    """
+    """Return the path of the version of a figure for phones."""
     return path.with_name(f"{path.stem}-narrow{path.suffix}")
 
 

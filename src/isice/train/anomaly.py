@@ -40,12 +40,7 @@ def first_nonfinite(model: nn.Module, x: Tensor) -> str:
 
 @torch.no_grad()
 def first_nonfinite_weights(model: nn.Module) -> str | None:
-    """Return the name of the first weight or buffer that is not finite, or None.
-
-    Example:
-        >>> first_nonfinite_weights(nn.Linear(2, 2)) is None
-        True
-    """
+    """Return the name of the first weight or buffer that is not finite, or None."""
     state = {name: value for name, value in model.state_dict().items() if value.is_floating_point()}
     if not state or all(torch.stack([value.isfinite().all() for value in state.values()]).tolist()):
         return None

@@ -35,8 +35,7 @@ def classify_frozen_features(config: RunConfig) -> dict[str, Any]:
     network = cast(Network, build_model(config, splits))  # its classifier is not used
     plain = Split(splits.train.source, splits.test.transform, splits.train.indices.tolist())
     batches = [eval_loader(config, split, device) for split in (plain, splits.test)]
-    result = frozen_baseline(network, *batches, pooling=config.model.pooling, device=device)
-    accuracy = {"train": result.train_accuracy, "test": result.test_accuracy}
+    accuracy = frozen_baseline(network, *batches, pooling=config.model.pooling, device=device)
     return {"accuracy": accuracy, "images": splits.sizes, "skipped_images": list(splits.skipped)}
 
 
