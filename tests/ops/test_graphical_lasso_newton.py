@@ -78,7 +78,7 @@ def test_a_failed_newton_method_is_no_failure_of_the_solver() -> None:
     penalty = uniform_penalty(cov, 0.2)
     indefinite = -torch.eye(40, dtype=torch.float64)
     assert newton(cov, penalty, 1e-4 * 40, indefinite.clone()) is None
-    outputs = solve(cov[None], penalty[None], 1e-4, 500, indefinite[None])
+    outputs = solve(cov[None], penalty[None], 1e-4, 500, torch.stack([indefinite, indefinite])[None])
     assert float(outputs.gap) <= 1e-4 * 40
 
 

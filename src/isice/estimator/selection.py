@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._checks import check_choice, check_int, check_number
 from ..ops.correlation import partial_correlation
-from ..ops.graphical_lasso import GraphicalLassoResult, sparsity_max
+from ..ops.graphical_lasso import GraphicalLassoResult, solve_path, sparsity_max
 from .covariances import Array
 from .criteria import CRITERIA, Criterion
-from .sparse_precision import SparsePrecision, to_numpy
+from .sparse_precision import SparsePrecision, threads, to_numpy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +25,7 @@ __all__ = ["SparsePrecisionCV"]
 
 Places = NDArray[np.intp]
 
+PATH_SIZE = 64  # number of variables from which a path with warm starts is faster than a batch of all λ
 SOLVER_NUMBERS = 14  # that the solver uses for each entry of a matrix
 BETWEEN = 3  # λ values that a refinement inserts on either side of the best one
 
@@ -84,7 +85,7 @@ class SparsePrecisionCV(SparsePrecision):
         instability: float = 0.05,
         n_subsamples: int = 20,
         random_state: Any = 0,
-        max_memory: float = 2**28,
+        max_memory: float = 2**27,
         scale: Literal["raw", "correlation", "trace"] = "correlation",
         penalize_diagonal: bool = False,
         weights: ArrayLike | None = None,
@@ -196,10 +197,25 @@ class SparsePrecisionCV(SparsePrecision):
         """
         bytes_each = SOLVER_NUMBERS * 8 * covs.shape[-1] ** 2
         count = max(1, int(self.max_memory // bytes_each))
+        if covs.shape[-1] >= PATH_SIZE and self.reweight is None:
+            yield from self._paths(covs, sparsities, count)
+            return
         total = len(sparsities) * len(covs)
         for first in range(0, total, count):
             value, matrix = np.divmod(np.arange(first, min(first + count, total)), len(covs))
             yield value, matrix, self._solve(covs[matrix], sparsities[value])
+
+    def _paths(
+        self, covs: Array, sparsities: Array, count: int
+    ) -> Iterator[tuple[Places, Places, GraphicalLassoResult]]:
+        """Solve ``count`` matrices at a time along the path, each λ from the solutions before."""
+        grid, options = torch.as_tensor(sparsities, device=self.device), self._solver_options()
+        for first in range(0, len(covs), count):
+            matrix = np.arange(first, min(first + count, len(covs)))
+            part = torch.as_tensor(covs[matrix], dtype=torch.float64, device=self.device)
+            with threads(self.n_jobs):
+                for value, result in enumerate(solve_path(part, grid, **options)):
+                    yield np.full(len(matrix), value), matrix, result
 
     def _search(self, criterion: Criterion, cov: Array) -> tuple[Array, Array, Array]:
         """Evaluate the first grid, then refine or extend it.
@@ -227,8 +243,12 @@ class SparsePrecisionCV(SparsePrecision):
                     break
             else:
                 break
-        precision, gap, n_iter = zip(*(solutions.pop(value) for value in criterion.grid), strict=True)
-        return np.stack(precision), np.array(gap), np.array(n_iter)
+        # The solutions are freed as they are copied, so that the path is held once.
+        path = np.empty((len(criterion.grid), *cov.shape))
+        gap, n_iter = np.empty(len(path)), np.empty(len(path), dtype=int)
+        for place, sparsity in enumerate(criterion.grid):
+            path[place], gap[place], n_iter[place] = solutions.pop(sparsity)
+        return path, gap, n_iter
 
     @property
     def _automatic(self) -> bool:

@@ -236,30 +236,26 @@ class SparsePrecision(GraphMixin, InferenceMixin, EmpiricalCovariance):  # type:
         """Solve a batch (..., D, D) for λ (...), reweighting included."""
         matrix = torch.as_tensor(cov, dtype=torch.float64, device=self.device)
         lam = torch.as_tensor(sparsity, dtype=torch.float64, device=self.device)
-        given = None if self.weights is None else torch.as_tensor(np.asarray(self.weights, np.float64)).to(matrix)
-        with _threads(self.n_jobs):
-            result = self._graphical_lasso(matrix, lam, given, None)
+        options = self._solver_options()
+        given = options["weights"]
+        with threads(self.n_jobs):
+            result = graphical_lasso(matrix, lam, **options)
             if self.reweight is None:
                 return result
             for _ in range(REWEIGHTING_STEPS):
                 magnitude = result.precision.abs() * self._units(matrix)
                 weights = REWEIGHTINGS[self.reweight](magnitude, lam[..., None, None])
-                result = self._graphical_lasso(matrix, lam, weights if given is None else weights * given, result)
+                options["weights"] = weights if given is None else weights * given
+                result = graphical_lasso(matrix, lam, init=result, **options)
         return result
 
-    def _graphical_lasso(
-        self, cov: Tensor, sparsity: Tensor, weights: Tensor | None, init: GraphicalLassoResult | None
-    ) -> GraphicalLassoResult:
-        return graphical_lasso(
-            cov,
-            sparsity,
-            weights=weights,
-            scale=self._unit,
-            penalize_diagonal=self.penalize_diagonal,
-            tol=float(self.tol),
-            max_iter=int(self.max_iter),
-            init=init,
-        )
+    def _solver_options(self) -> dict[str, Any]:
+        """Return the options of :func:`graphical_lasso`."""
+        weights = None
+        if self.weights is not None:
+            weights = torch.as_tensor(np.asarray(self.weights, np.float64), device=self.device)
+        options = {"weights": weights, "scale": self._unit, "penalize_diagonal": self.penalize_diagonal}
+        return options | {"tol": float(self.tol), "max_iter": int(self.max_iter)}
 
     def _units(self, cov: Tensor) -> Tensor:
         """Return the unit of the penalty per entry, (..., D, D) or (..., 1, 1)."""
@@ -329,7 +325,7 @@ class SparsePrecision(GraphMixin, InferenceMixin, EmpiricalCovariance):  # type:
 
 
 @contextlib.contextmanager
-def _threads(n_jobs: int | None) -> Iterator[None]:
+def threads(n_jobs: int | None) -> Iterator[None]:
     """Limit torch to ``n_jobs`` CPU threads, −1 for all cores."""
     before = torch.get_num_threads()
     if n_jobs is not None:

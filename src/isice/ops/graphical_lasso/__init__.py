@@ -5,7 +5,7 @@ The public functions and the validation are here. :mod:`.autograd` is the operat
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..._checks import check_int, check_number, check_square, is_half
 from .autograd import NotConvergedWarning, graphical_lasso_op
+from .certificate import inverse_if_positive
 from .problem import DEFAULT_TOL, checked_scale
 
 __all__ = [
@@ -120,7 +121,7 @@ def graphical_lasso(
 
 
 def graphical_lasso_path(cov: Tensor, sparsities: Sequence[float] | Tensor, **options: Any) -> GraphicalLassoResult:
-    """Solve for a grid of λ in descending order, each warm-started from the previous solution.
+    """Solve for a grid of λ in descending order, each from the extrapolation of the solutions before.
 
     Args:
         cov: Covariance matrices (..., D, D).
@@ -140,13 +141,22 @@ def graphical_lasso_path(cov: Tensor, sparsities: Sequence[float] | Tensor, **op
         raise ValueError(f"graphical_lasso_path: expected sparsities (L,) with L ≥ 1, got shape {tuple(grid.shape)}.")
     cov = _checked_cov("graphical_lasso_path", cov)
     options["scale"] = checked_scale("graphical_lasso_path", options.get("scale"), cov)
-    results: dict[int, GraphicalLassoResult] = {}
-    previous: GraphicalLassoResult | None = None
-    for position in torch.argsort(grid, descending=True).tolist():
-        previous = graphical_lasso(cov, grid[position], init=previous, **options)
-        results[position] = previous
-    ordered = [results[position] for position in range(len(grid))]
+    order = torch.argsort(grid, descending=True)
+    results = zip(order.tolist(), solve_path(cov, grid[order], **options), strict=True)
+    ordered = [result for _, result in sorted(results, key=lambda pair: pair[0])]
     return GraphicalLassoResult(*(torch.stack(tensors) for tensors in zip(*ordered, strict=True)))
+
+
+def solve_path(cov: Tensor, sparsities: Tensor, **options: Any) -> Iterator[GraphicalLassoResult]:
+    """Solve for descending λ (L,); only the last two solutions are kept, to start from."""
+    solved: list[tuple[float, GraphicalLassoResult]] = []
+    for sparsity in sparsities:
+        init = solved[-1][1] if solved else None
+        if len(solved) > 1:
+            init = _extrapolated(solved[0], solved[1], float(sparsity))
+        result = graphical_lasso(cov, sparsity, init=init, **options)
+        solved = [*solved[-1:], (float(sparsity), result._replace(covariance=result.gap))]
+        yield result
 
 
 def sparsity_max(cov: Tensor, *, weights: Tensor | None = None, scale: str | None = None) -> Tensor:
@@ -284,6 +294,7 @@ def _check_symmetric(who: str, cov: Tensor, penalty: Tensor) -> None:
 
 
 def _flat_init(init: Tensor | GraphicalLassoResult | None, shape: torch.Size, cov: Tensor) -> Tensor | None:
+    """Return precision and dual of the warm start as (B, 2, D, D)."""
     if init is None:
         return None
     precision = init.precision if isinstance(init, GraphicalLassoResult) else init
@@ -294,4 +305,29 @@ def _flat_init(init: Tensor | GraphicalLassoResult | None, shape: torch.Size, co
             f"graphical_lasso: expected init of size {size} like cov, got {precision.shape[-1]}; pass a precision "
             "of the same variables."
         )
-    return precision.detach().to(cov).expand(*shape, size, size).reshape(-1, size, size)
+    first = precision.detach().to(cov)
+    flat = first.reshape(-1, size, size)
+    dual = init.dual if isinstance(init, GraphicalLassoResult) else inverse_if_positive(flat, flat)[0].view_as(first)
+    both = torch.stack([first, dual.to(cov)], dim=-3)
+    return both.expand(*shape, 2, size, size).reshape(-1, 2, size, size)
+
+
+def _extrapolated(
+    before: tuple[float, GraphicalLassoResult], last: tuple[float, GraphicalLassoResult], sparsity: float
+) -> GraphicalLassoResult:
+    """Continue a path linearly in log λ; where the precision becomes indefinite, return the last solution.
+
+    Zeros and signs of the precision stay. The solver clips the dual to its bounds.
+    """
+    (far, first), (near, second) = before, last
+    if not 0 < sparsity < near < far:
+        return second
+    rate = min(math.log(sparsity / near) / math.log(near / far), 2.0)
+    precision = torch.lerp(first.precision, second.precision, 1 + rate)
+    precision = torch.where(precision * second.precision > 0, precision, 0.0)
+    positive = torch.linalg.cholesky_ex(precision).info == 0
+    dual = torch.lerp(first.dual, second.dual, 1 + rate)
+    pick = positive[..., None, None]
+    return second._replace(
+        precision=torch.where(pick, precision, second.precision), dual=torch.where(pick, dual, second.dual)
+    )

@@ -31,8 +31,9 @@ def graphical_lasso_op(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Solve matrices (B, D, D) for Λ (B, 1, 1) or (B, D, D), in float64.
 
-    Return precision, covariance, gap, iterations and dual. A matrix with a non-finite entry or a
-    variable without variance gives NaN.
+    ``init`` has the precision and the dual to start from (B, 2, D, D). Return precision, covariance,
+    gap, iterations and dual. A matrix with a non-finite entry or a variable without variance gives
+    NaN.
     """
     with torch.no_grad(), torch.autocast(cov.device.type, enabled=False):
         problem = Problem(cov, penalty, penalize_diagonal)
@@ -49,15 +50,7 @@ def graphical_lasso_op(
 
 
 @graphical_lasso_op.register_fake
-def _(
-    cov: Tensor,
-    penalty: Tensor,
-    penalize_diagonal: bool,
-    tol: float,
-    max_iter: int,
-    init: Tensor | None,
-    polish: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _(cov: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch = cov.shape[0]
     matrix = torch.empty_like(cov, memory_format=torch.contiguous_format)
     gap, n_iter = cov.new_empty(batch, dtype=torch.float64), cov.new_empty(batch, dtype=torch.int64)
@@ -68,7 +61,8 @@ def _continue_in_float64(problem: Problem, result: Outputs, failed: Tensor, tol:
     """Solve the matrices whose float32 result misses the tolerance again, a chunk at a time."""
     for part in chunks(failed.nonzero()[:, 0]):
         chosen = problem.select(part)
-        more = chosen.certify(chosen.solve(torch.float64, tol, max_iter, result.precision[part]))
+        init = torch.stack([result.precision[part].double(), result.dual[part]], dim=1)
+        more = chosen.certify(chosen.solve(torch.float64, tol, max_iter, init))
         more = more._replace(n_iter=result.n_iter[part] + more.n_iter)
         for old, new in zip(result, more, strict=True):
             old[part] = new

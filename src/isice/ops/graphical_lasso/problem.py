@@ -36,7 +36,7 @@ class Problem(NamedTuple):
         standard, weights, scale, solvable = standardize(
             self.cov.to(dtype), self.penalty.to(dtype), self.penalize_diagonal
         )
-        start = None if init is None else _finite_start(init.to(dtype) * scale * scale.mT, solvable)
+        start = None if init is None else _finite_start(init.to(dtype), scale * scale.mT, solvable)
         result = solve(standard, weights, tol, max_iter, start)
         del standard, weights
         if not bool((scale == 1).all()):
@@ -113,10 +113,12 @@ def _is_finite(matrices: Tensor) -> Tensor:
     return torch.isfinite(smallest) & torch.isfinite(largest)
 
 
-def _finite_start(init: Tensor, solvable: Tensor) -> Tensor:
+def _finite_start(init: Tensor, units: Tensor, solvable: Tensor) -> Tensor:
+    """Return precision and dual (B, 2, D, D) of the standardized problem, I where they are not finite."""
     identity = torch.eye(init.shape[-1], dtype=init.dtype, device=init.device)
-    usable = solvable & _is_finite(init)
-    return torch.where(usable[:, None, None], _symmetric(init), identity)
+    start = torch.stack([init[:, 0] * units, init[:, 1] / units], dim=1)
+    usable = solvable & _is_finite(start)
+    return torch.where(usable[:, None, None, None], _symmetric(start), identity)
 
 
 def checked_scale(

@@ -50,7 +50,7 @@ def solve(
         penalty: Λ (B, D, D) with a zero diagonal.
         tol: Largest gap per variable.
         max_iter: Largest number of ADMM iterations.
-        init: Precision matrices to start from.
+        init: Precision and dual to start from (B, 2, D, D).
         strategy: Algorithms to use; by default the fastest for each phase.
 
     Returns:
@@ -81,7 +81,7 @@ def _solve_by_components(
     # A third of the batch at a time keeps the working memory within that of a connected batch.
     third = cov.numel() // 3
     for blocks in itertools.chain.from_iterable(blocks.split(third) for blocks in blocks_by_size(labels)):
-        first = None if init is None else blocks.gather(init, 1.0)
+        first = None if init is None else torch.stack([blocks.gather(m, 1.0) for m in init.unbind(1)], dim=1)
         parts = _solve_connected(
             blocks.gather(cov, 1.0), blocks.gather(penalty, 0.0), blocks.n_real, tol, max_iter, first, strategy
         )
@@ -148,10 +148,11 @@ def _solve_each(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: T
 def _solve_sparse(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: Tensor | None) -> Outputs | None:
     """Solve one matrix (D, D) by Newton's method; None if ADMM is faster or it does not converge."""
     size, graph = len(cov), links(cov, penalty)
-    # With less than one link per variable a random graph has small components only.
-    if graph is None or (size > WHOLE_SIZE and len(graph.row) < 2 * size):
+    # With less than one link per variable a random graph has small components only, mostly trees.
+    forest = graph is not None and len(graph.row) < 2 * size
+    if graph is None or (forest and size > WHOLE_SIZE):
         return None
-    theta = local_start(cov, penalty, graph) if init is None else init.clone()
+    theta = local_start(cov, penalty, graph) if init is None or forest else init[0].clone()
     found = newton(cov, penalty, tol * size, theta, max_iter)
     if found is None:
         return None
@@ -162,7 +163,7 @@ def _solve_sparse(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init:
 def _start(cov: Tensor, penalty: Tensor, init: Tensor | None, strategy: Strategy) -> Start:
     if init is None:
         return cold_start(cov, penalty, inverse=strategy.inverse)
-    return warm_start(cov, penalty, init)
+    return warm_start(cov, penalty, *init.unbind(1))
 
 
 def _in_single_precision(

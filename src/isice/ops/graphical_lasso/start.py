@@ -51,12 +51,13 @@ def _inverse_or_ridge(cov: Tensor, penalty: Tensor, dual: Tensor, ridge: Tensor)
     return precision, torch.where(regular, dual, signed) if bool(regular.any()) else signed
 
 
-def warm_start(cov: Tensor, penalty: Tensor, init: Tensor) -> Start:
-    """Return ``init``, or I where it is indefinite, and its inverse clipped to the dual bounds."""
-    identity = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
-    inverse, positive = inverse_if_positive(init, identity)
-    precision = torch.where(positive, init, identity)
-    dual = inverse.sub_(cov).clamp_(-penalty, penalty).add_(cov)
+def warm_start(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> Start:
+    """Return a precision, or I where it is indefinite, and a dual clipped to its bounds."""
+    positive = cholesky(precision)[1] == 0
+    if not bool(positive.all()):
+        identity = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
+        precision = torch.where(positive[:, None, None], precision, identity)
+    dual = torch.sub(dual, cov).clamp_(-penalty, penalty).add_(cov)
     return Start(precision, dual, _balanced_rho(cov, precision, dual))
 
 
