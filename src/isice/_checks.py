@@ -4,6 +4,7 @@ torch is imported inside the functions that need it, because configs and reports
 """
 
 import difflib
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,11 @@ def check_int(who: str, name: str, value: Any, *, minimum: int) -> None:
         raise TypeError(f"{who}: expected {name} to be an integer, got {value!r} of type {type(value).__name__}.")
     if value < minimum:
         raise ValueError(f"{who}: expected {name} ≥ {minimum}, got {value}.")
+
+
+def is_number(value: Any) -> bool:
+    """Return whether ``value`` is a finite number, and no boolean."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def check_number(who: str, name: str, value: Any, *, minimum: float = 0.0, strict: bool = False) -> None:
@@ -112,6 +118,14 @@ def check_feature_map(who: str, x: Any, channels: int | None = None) -> None:
         raise ValueError(
             f"{who}: expected {channels} channels, got {x.shape[1]} in a map of shape {tuple(x.shape)}; "
             f"create the layer with in_channels={x.shape[1]} or reduce the channels first."
+        )
+
+
+def check_feature_set(who: str, x: Any) -> None:
+    """Raise unless ``x`` is a tensor of features (B, C, N) with at least one channel and position."""
+    if x.ndim != 3 or 0 in x.shape[1:]:
+        raise ValueError(
+            f"{who}: expected features (B, C, N), got {tuple(x.shape)}; flatten the positions with x.flatten(2)."
         )
 
 

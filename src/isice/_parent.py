@@ -15,10 +15,7 @@ def end_with_parent(parent: int) -> None:
     """Kill this process as soon as its parent has ended.
 
     Linux sends the signal at once. A thread that watches the parent's process id does the same on
-    other systems.
-
-    Args:
-        parent: Process id of the parent, which may have ended already.
+    other systems, and if the parent has ended already.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

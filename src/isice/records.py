@@ -16,7 +16,6 @@ records without it.
 import datetime
 import importlib.metadata
 import json
-import math
 import os
 import platform
 import subprocess
@@ -28,6 +27,7 @@ from typing import Any
 
 from . import __version__
 from ._atomic import write_atomically
+from ._checks import is_number
 from .config import config_hash, to_dict
 
 SCHEMA = 1
@@ -118,13 +118,9 @@ def _damaged_fields(record: Record) -> list[str]:
 
 def _damaged_results(record: Record) -> list[str]:
     tables = {name: record.get(name, {}) for name in ("accuracy", "images", "parameters")}
-    wrong = [name for name, table in tables.items() if not all(map(_is_number, table.values()))]
-    whole = all(isinstance(row, dict) and _is_number(row.get("epoch")) for row in record.get("epochs", []))
+    wrong = [name for name, table in tables.items() if not all(map(is_number, table.values()))]
+    whole = all(isinstance(row, dict) and is_number(row.get("epoch")) for row in record.get("epochs", []))
     return wrong if whole else [*wrong, "epochs"]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def find_records(folder: str | Path) -> list[Record]:

@@ -54,9 +54,7 @@ class Mixed(NamedTuple):
 class Augmentation:
     """Random changes of a batch, a function of a seed and of the image's row.
 
-    Args:
-        config: What is changed, and how much.
-        finish: The normalisation that the images went through; colours are changed before it. None leaves values.
+    ``finish`` is the normalisation that the images went through; colours are changed before it.
 
     Example:
         >>> augment = Augmentation(AugmentConfig(crop_scale=0.5, mixup=0.2))

@@ -72,13 +72,7 @@ class HubModel(ModelHubMixin, library_name="isice", pipeline_tag="image-classifi
         return str(self.push_to_hub(repo_id or folder.name, **options))
 
     def generate_model_card(self, *args: Any, source: str | None = None, **kwargs: Any) -> ModelCard:
-        """Generate the model card.
-
-        Args:
-            *args: Unused; required by huggingface_hub.
-            source: Name under which :func:`isice.create_model` finds the network.
-            **kwargs: Unused; required by huggingface_hub.
-        """
+        """Generate the model card; ``source`` is the name for :func:`isice.create_model`, others are unused."""
         card_data = self._hub_mixin_info.model_card_data
         return ModelCard(f"---\n{card_data.to_yaml()}\n---\n\n{card_text(self._shared_config(), source)}")
 

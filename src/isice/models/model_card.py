@@ -7,11 +7,7 @@ from .._markup import code_span, escape_markdown
 
 
 def card_text(config: Mapping[str, Any], source: str | None = None) -> str:
-    """Return the model card as Markdown.
-
-    Args:
-        config: The shared config with the keys ``network`` and ``about``.
-        source: Name for :func:`isice.create_model`, such as ``"hf-hub:owner/name"``.
+    """Return the model card as Markdown, from the keys ``network`` and ``about`` of a shared config.
 
     Example:
         >>> network = {"name": "resnet50", "pooling": "gap()", "num_classes": 7, "reduce": None, "in_chans": 3}
@@ -39,7 +35,7 @@ def _use(source: str, network: Mapping[str, Any], images: Mapping[str, Any] | No
         return "\n".join([*lines, f"`images` are {shape}; their size and normalisation are not recorded."])
     scaled = "values in [0, 1]"
     if images["mean"] is not None:
-        scaled += f", minus {_numbers(images['mean'])}, divided by {_numbers(images['std'])} per channel"
+        scaled += f", minus {format_numbers(images['mean'])}, divided by {format_numbers(images['std'])} per channel"
     return "\n".join(
         [*lines, f"`images` are {shape} of {images['image_size']}×{images['image_size']} pixels, {scaled}."]
     )
@@ -69,5 +65,6 @@ def _training(facts: Mapping[str, Any] | None) -> str:
     return "\n".join(["## Training", "", "| | |", "|---|---|", *table, *notes, "", "One run with one seed."])
 
 
-def _numbers(values: Any) -> str:
+def format_numbers(values: Any) -> str:
+    """Return numbers as a tuple in a text."""
     return "(" + ", ".join(f"{value:g}" for value in values) + ")"

@@ -5,10 +5,11 @@ A file may describe a network, but not choose other files or addresses. timm's `
 and the backbone is a registered name, without a source such as ``hf-hub:``.
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from .._checks import is_number
 
 # Larger sizes are not those of a network and would only exhaust the memory.
 _MAX_SIZE = 1_000_000
@@ -17,10 +18,6 @@ _MAX_LENGTH = 64
 
 def _is_size(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_SIZE
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _is_sizes(value: Any) -> bool:
@@ -38,7 +35,7 @@ def _is_text(pattern: str) -> Callable[[Any], bool]:
 
 _Check = tuple[Callable[[Any], bool], str]
 _SIZES: _Check = (_is_sizes, "an integer or a list of integers")
-_NUMBER: _Check = (_is_number, "a finite number")
+_NUMBER: _Check = (is_number, "a finite number")
 _BOOL: _Check = (lambda value: isinstance(value, bool), "true or false")
 _WORD: _Check = (_is_text(r"\w{0,40}"), "a word")
 _HEAD: dict[str, _Check] = {

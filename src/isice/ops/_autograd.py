@@ -43,10 +43,7 @@ class _NoSecondDerivative(torch.autograd.Function):
 def first_derivative_only(who: str, inputs: tuple[Tensor, ...], grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Return ``grads``; under ``create_graph=True``, gradients whose own differentiation raises a clear error.
 
-    Args:
-        who: The operation, for the message.
-        inputs: The tensors that ``grads`` depend on: the incoming cotangent and the operation's inputs.
-        grads: What the backward pass computed, without a graph.
+    ``inputs`` are the tensors that they depend on: the incoming cotangent and the operation's inputs.
     """
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return grads

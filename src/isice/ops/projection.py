@@ -5,7 +5,7 @@ from typing import cast
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .._checks import check_int, check_square
+from .._checks import check_feature_set, check_int, check_square
 from ._numerics import full_precision, matmul_no_autocast
 from .signed_sqrt import l2_normalize
 
@@ -33,7 +33,7 @@ def rank_one_update(x: Tensor, start: Tensor, *, n_iter: int = 2, strength: floa
         tensor([[[1.5000, 0.0000],
                  [0.0000, 0.1000]]])
     """
-    _check_features("rank_one_update", x)
+    check_feature_set("rank_one_update", x)
     check_int("rank_one_update", "n_iter", n_iter, minimum=1)
     unit = l2_normalize(x.flatten(1)).unflatten(1, x.shape[1:])
     v = l2_normalize(start.to(x.dtype)).expand(x.shape[:-1]).unsqueeze(-1)  # (B, C, 1)
@@ -58,7 +58,7 @@ def low_rank_scores(x: Tensor, factors: Tensor) -> Tensor:
         >>> low_rank_scores(torch.tensor([[[1.0], [2.0]]]), torch.eye(2)[None])
         tensor([[-3.]])
     """
-    _check_features("low_rank_scores", x)
+    check_feature_set("low_rank_scores", x)
     if factors.ndim != 3 or factors.shape[1] % 2 or factors.shape[2] != x.shape[1]:
         raise ValueError(
             f"low_rank_scores: expected factors (K, R, {x.shape[1]}) with R even, got {tuple(factors.shape)}."
@@ -89,7 +89,7 @@ def kronecker_projection(x: Tensor, left: Tensor, right: Tensor, blocks: int) ->
         >>> kronecker_projection(torch.rand(2, 8, 49), torch.rand(3, 2), torch.rand(1, 2), blocks=4).shape
         torch.Size([2, 48])
     """
-    _check_features("kronecker_projection", x)
+    check_feature_set("kronecker_projection", x)
     check_int("kronecker_projection", "blocks", blocks, minimum=1)
     width = -(-x.shape[1] // blocks)
     if left.shape[-1] != width or right.shape[-1] != width:
@@ -126,10 +126,3 @@ def two_sided_projection(matrix: Tensor, left: Tensor, right: Tensor) -> Tensor:
             f"got {tuple(left.shape)} and {tuple(right.shape)}."
         )
     return matmul_no_autocast(matmul_no_autocast(left.to(matrix.dtype), matrix), right.to(matrix.dtype).mT).flatten(-2)
-
-
-def _check_features(who: str, x: Tensor) -> None:
-    if x.ndim != 3 or 0 in x.shape[1:]:
-        raise ValueError(
-            f"{who}: expected features (B, C, N), got {tuple(x.shape)}; flatten the positions with x.flatten(2)."
-        )

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from .._checks import check_int
+from .._checks import check_feature_set, check_int
 from ._numerics import full_precision
 
 # Largest intermediate of a chunk of positions, in elements per image: a trade-off of speed and
@@ -261,9 +261,6 @@ def kernel_features(x: Tensor, index: Tensor, sign: Tensor, coefficients: Tensor
 
 
 def _check_projections(who: str, what: str, x: Tensor, projections: Tensor) -> None:
-    if x.ndim != 3 or x.shape[-1] == 0:
-        raise ValueError(
-            f"{who}: expected features (B, C, N), got {tuple(x.shape)}; flatten the positions with x.flatten(2)."
-        )
+    check_feature_set(who, x)
     if projections.shape[-1] != x.shape[1]:
         raise ValueError(f"{who}: expected {what} with C = {x.shape[1]}, got {tuple(projections.shape)}.")

@@ -11,12 +11,7 @@ from .theme import colour_of
 
 
 def plot_spectra(spectra: Mapping[str, np.ndarray], *, ax: Axes | None = None) -> Axes:
-    """Plot sorted eigenvalues on a logarithmic axis; the legend counts those that are not positive.
-
-    Args:
-        spectra: Name → eigenvalues.
-        ax: Axes to draw on; new ones by default.
-    """
+    """Plot sorted eigenvalues by name on a logarithmic axis; the legend counts those that are not positive."""
     ax = ax or Figure(figsize=(5, 3.5), dpi=120).subplots()
     for index, (name, values) in enumerate(spectra.items()):
         values = np.sort(np.asarray(values, dtype=float))[::-1]
@@ -32,13 +27,7 @@ def plot_spectra(spectra: Mapping[str, np.ndarray], *, ax: Axes | None = None) -
 
 
 def plot_pattern(nonzero: np.ndarray, *, ax: Axes | None = None, title: str = "") -> Axes:
-    """Plot which entries of a matrix are nonzero, with their share off the diagonal below.
-
-    Args:
-        nonzero: Booleans (D, D).
-        ax: Axes to draw on; new ones by default.
-        title: Title.
-    """
+    """Plot which entries of a matrix are nonzero, with their share off the diagonal below."""
     ax = ax or Figure(figsize=(3, 3), dpi=120).subplots()
     nonzero = np.asarray(nonzero, dtype=bool)
     share = nonzero[~np.eye(len(nonzero), dtype=bool)].mean() if len(nonzero) > 1 else 0.0

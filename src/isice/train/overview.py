@@ -4,12 +4,13 @@ from torch import nn
 
 from ..config import RunConfig
 from ..data import Splits
+from ..models.model_card import format_numbers
 
 
 def overview(config: RunConfig, model: nn.Module, splits: Splits) -> list[tuple[str, str]]:
     """Return the facts that decide a run: weights, input, pooling, rate, images and classes."""
     info, optim = splits.info, config.optim
-    normalisation = "none" if info.mean is None else f"mean {_numbers(info.mean)}, std {_numbers(info.std or ())}"
+    normalisation = "none" if info.mean is None else f"mean {format_numbers(info.mean)}, std {format_numbers(info.std)}"
     images = ", ".join(f"{split} {count:,}" for split, count in splits.sizes.items())
     return [
         ("weights", _weights(config, model)),
@@ -28,7 +29,3 @@ def _weights(config: RunConfig, model: nn.Module) -> str:
     if report is not None:
         return f"{backbone}, {report.message.removeprefix('load_weights: ')}"
     return f"{backbone}, pretrained (ImageNet)" if config.model.pretrained else f"{backbone}, random"
-
-
-def _numbers(values: tuple[float, ...]) -> str:
-    return "(" + ", ".join(f"{value:g}" for value in values) + ")"
