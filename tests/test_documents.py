@@ -75,6 +75,21 @@ def test_the_code_of_the_first_pages_runs(name):
     run_blocks(ROOT / "docs" / name)
 
 
+def test_the_notebook_runs_and_has_no_outputs():
+    plt.switch_backend("Agg")
+    notebook = json.loads((ROOT / "examples" / "second_order_pooling.ipynb").read_text(encoding="utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    namespace: dict[str, object] = {}
+    for cell in cells:
+        assert cell["outputs"] == []
+        exec("".join(cell["source"]), namespace)
+    accuracy = namespace["accuracy"]
+    assert accuracy["gap"] < 0.4 < accuracy["isqrt_cov"]
+    assert accuracy["partial_correlation(ridge=0.1, center=True)"] > 0.9
+    assert len(plt.get_fignums()) == 2
+    plt.close("all")
+
+
 def test_every_page_with_python_is_executed_by_a_test():
     """The others run in tests/cli/test_training.py (training.md) and tests/pooling/test_plugins.py (plugins.md)."""
     executed = {"README.md", "getting_started.md", "timm.md", "graphical_lasso.md", "statistics.md"}

@@ -1,10 +1,13 @@
 """The documentation site: navigation, anchors, public names, and the strict build."""
 
 import importlib.util
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +15,8 @@ import pytest
 import yaml
 
 import isice
+
+from .report.test_browser import CHROMIUM, FLAGS, SCHEME
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -85,15 +90,83 @@ def test_links_out_of_docs_become_links_inside_the_site():
     assert text == "[a](../index.md#why) [b](../gpu.md) [c](https://x.org) [d](#e)"
 
 
-@pytest.mark.slow
-def test_the_site_builds_strictly(tmp_path):
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the built site, and what the build printed."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    reference = (tmp_path / "api" / "functional.html").read_text(encoding="utf-8")
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_builds_strictly(site):
+    reference = (site / "api" / "functional.html").read_text(encoding="utf-8")
     assert 'id="isice.ops.covariance.covariance"' in reference
     assert "Source code in" in reference
-    for page in tmp_path.rglob("*.html"):
+    for page in site.rglob("*.html"):
         loaded = re.findall(r'<(?:link|script|img)[^>]+(?:href|src)="(https?://[^"]+)"', page.read_text("utf-8"))
         assert [url for url in loaded if "squidfunk" not in url] == [], page
+
+
+# All pages in frames of the width of a phone or a desktop: how wide they are, and the colour behind them.
+FRAMES = """<!doctype html><body>{frames}<script>
+addEventListener("load", () => {{
+  document.body.dataset.found = JSON.stringify([...document.querySelectorAll("iframe")].map(frame => {{
+    const page = frame.contentDocument, wide = page.documentElement.scrollWidth;
+    return [new URL(frame.src).pathname, wide, getComputedStyle(page.body).backgroundColor];
+  }}));
+}});
+</script></body>"""
+LOOKED_AT = ("index", "getting_started", "training", "choosing", "methods", "cli", "gpu", "changelog", "api/functional")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium to open the pages in")
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(("theme", "background"), [("light", "rgb(255, 255, 255)"), ("dark", "rgb(30, 33, 41)")])
+def test_no_page_scrolls_sideways(site, tmp_path, width, theme, background):
+    style = f"border: 0; width: {width}px; height: 900px"
+    frames = "".join(f'<iframe style="{style}" src="{(site / page).as_uri()}.html"></iframe>' for page in LOOKED_AT)
+    (tmp_path / "frames.html").write_text(FRAMES.format(frames=frames))
+    found = dom(tmp_path / "frames.html", theme)
+    assert len(found) == len(LOOKED_AT)
+    assert [page for page, wide, _ in found if wide != width] == []
+    assert {colour for *_, colour in found} == {background}
+
+
+def dom(page, theme):
+    """Return what the script of a page has found."""
+    options = [*FLAGS, SCHEME[theme], "--allow-file-access-from-files", f"--user-data-dir={page.parent / 'profile'}"]
+    command = [CHROMIUM, *options, "--virtual-time-budget=8000", "--dump-dom", page.as_uri()]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True).stdout
+    return json.loads(re.search(r'data-found="([^"]*)"', text)[1].replace("&quot;", '"'))
+
+
+@pytest.mark.slow
+def test_the_code_of_the_readme_runs_from_the_wheel(tmp_path):
+    source = tmp_path / "source"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".git", ".venv*", "runs", "site", "benchmarks"))
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    built = subprocess.run(
+        [*pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, source], capture_output=True, text=True
+    )
+    if "No matching distribution found for hatchling" in built.stderr:
+        pytest.skip("needs the build backend")
+    assert built.returncode == 0, built.stderr
+    # An environment of its own, in which the packages that isice requires are found.
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    (wheel,) = tmp_path.glob("*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", packages, wheel], check=True)
+    (packages / "others.pth").write_text(sysconfig.get_paths()["purelib"])
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    code = "\n".join([*blocks, "print(isice.__file__, tuple(logits.shape), tuple(vector.shape))"])
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [str(python), "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split(maxsplit=1) == [str(packages / "isice" / "__init__.py"), "(2, 200) (8, 2080)\n"]

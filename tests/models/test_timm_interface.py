@@ -1,7 +1,9 @@
 """What users of timm expect of a model: its classifier, data config, parameter groups and printing."""
 
+import json
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 import timm
@@ -12,6 +14,8 @@ from timm.optim import create_optimizer_v2
 from torch import nn
 
 from isice.models import Network, attach, create_model
+
+ROOT = Path(__file__).parents[2]
 
 
 def small(pooling="covariance", **kwargs):
@@ -198,6 +202,23 @@ def test_attach_takes_any_module_that_returns_a_map():
 def test_attach_explains_what_it_cannot_take(model, error, message):
     with pytest.raises(error, match=message):
         attach(model, "gap", num_classes=2)
+
+
+def test_the_record_of_every_timm_family():
+    rows = json.loads((ROOT / "benchmarks" / "results" / "timm_architectures.json").read_text())["rows"]
+    by_status = {status: [row["name"] for row in rows if row["status"] == status] for status in ("trained", "refused")}
+    assert len(by_status["trained"]) >= 70
+    assert len(by_status["trained"]) + len(by_status["refused"]) == len(rows)  # none fails later
+    assert any(name.startswith("volo") for name in by_status["trained"])
+    text = (ROOT / "docs" / "timm.md").read_text(encoding="utf-8")
+    assert f"{len(by_status['trained'])} of {len(rows)} attach and train" in text
+    assert all(f"`{name}`" in text for name in by_status["refused"])
+
+
+@pytest.mark.parametrize("name", ["coat_tiny", "pit_ti_224"])
+def test_families_without_one_feature_map_are_refused(name):
+    with pytest.raises(ValueError, match="expected a backbone with a feature map"):
+        attach(timm.create_model(name, num_classes=2), "gap")
 
 
 def test_volo_trains():
