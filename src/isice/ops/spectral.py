@@ -5,65 +5,20 @@ The derivative of f(A) = U f(Λ) Uᵀ is U(L ∘ (Uᵀ dA U))Uᵀ with the divid
 L has closed forms without cancellation, so no threshold for equal eigenvalues is needed.
 """
 
-import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from .._checks import check_number, check_symmetric, under_torch_func
+from .._checks import check_number, check_symmetric
 from ._autograd import first_derivative_only
 from ._linalg import NO_VARIANCE
 from ._numerics import full_precision
 
-# Smaller batches and matrices on a GPU are decomposed there.
-_MIN_BATCH, _MIN_SIDE = 8, 64
-
-
-def _batched_eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Return eigenvalues and eigenvectors of symmetric matrices (…, D, D).
-
-    cuSOLVER decomposes the matrices of a batch one after the other, 5.8 ms each at D = 256 on an H200.
-    A core of the host is about as fast, so larger batches are decomposed by all of its cores.
-    """
-    few = matrices.shape[-1] < _MIN_SIDE or matrices.shape[:-2].numel() < _MIN_BATCH
-    if matrices.device.type != "cuda" or few or torch.compiler.is_compiling() or under_torch_func():
-        return torch.linalg.eigh(matrices)  # type: ignore[no-any-return]
-    values, vectors = eigh_in_threads(matrices)
-    return values.to(matrices.device), vectors.to(matrices.device)
-
-
-def eigh_in_threads(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Decompose a batch on the CPU, each matrix by one core; matrices that are not finite give nan."""
-    found = _cores().map(_eigh_or_nan, matrices.detach().to("cpu").flatten(0, -3))
-    values, vectors = (torch.stack(part) for part in zip(*found, strict=True))
-    return values.view(matrices.shape[:-1]), vectors.view(matrices.shape)
-
-
-def _eigh_or_nan(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    if not matrix.isfinite().all():
-        return torch.full_like(matrix[0], torch.nan), torch.full_like(matrix, torch.nan)
-    return torch.linalg.eigh(matrix)  # type: ignore[no-any-return]
-
-
-@cache
-def _cores() -> ThreadPoolExecutor:
-    """Create threads that compute with one core each."""
-    count, before = os.cpu_count() or 1, torch.get_num_threads()
-    started = threading.Barrier(count)  # so that every thread runs its initialiser now
-    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
-    for _ in pool.map(lambda _: started.wait(), range(count)):
-        pass
-    torch.set_num_threads(before)  # the initialisers have also changed the default of other threads
-    return pool
-
 
 def _floored_eigh(cov: Tensor) -> tuple[Tensor, Tensor]:
     """Return eigenvalues, at least D·ε·λ_max (rounding level) and 1e-14, and eigenvectors."""
-    values, vectors = _batched_eigh(cov)
+    values, vectors = torch.linalg.eigh(cov)
     epsilon = torch.finfo(cov.dtype).eps * cov.shape[-1]
     floor = (values[..., -1:] * epsilon).clamp_min(NO_VARIANCE)
     return torch.maximum(values, floor), vectors
