@@ -73,7 +73,7 @@ def options(cls: type[Pooling]) -> list[str]:
         described += [pydoc.locate(path) for path in re.findall(r"Options as in :func:`([\w.]+)`", owner.__doc__ or "")]
         for documented in described:
             items = {**arguments(sections(documented)[1]), **items}
-    return [f"- `{name}`: {items[name]}" if name in items else f"- `{name}`" for name in cls.option_names()]
+    return [f"- `{name}`: {items[name]}" if name in items else f"- `{name}`" for name in cls.option_defaults()]
 
 
 def arguments(text: str) -> dict[str, str]:

@@ -28,7 +28,7 @@ def test_every_pooling_is_described(name: str) -> None:
     assert f"Definition: {cls.fidelity}" in section
     assert f"Evidence: {cls.evidence}" in section
     assert cls.assumed in section
-    assert all(f"- `{option}`: " in section for option in cls.option_names()), f"{name}: an option is not described"
+    assert all(f"- `{option}`: " in section for option in cls.option_defaults()), f"{name}: an option is not described"
 
 
 def test_docstring_markup_becomes_markdown(generator: ModuleType) -> None:

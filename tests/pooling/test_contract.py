@@ -24,7 +24,7 @@ def make_with_few_steps(name):
     if " + " in name:
         return make(name)
     plain, options = parse_spec(name)
-    few = dict.fromkeys({"n_iter", "n_inverse_iter"}.intersection(make(name).option_names()), 2)
+    few = dict.fromkeys({"n_iter", "n_inverse_iter"}.intersection(make(name).option_defaults()), 2)
     return make(format_spec(plain, options | few))
 
 

@@ -36,7 +36,7 @@ def textures(n_images: int, family: str, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def small_pooling(name: str) -> Pooling:
-    options = {key: value for key, value in SMALL.items() if key in pooling_class(name).option_names()}
+    options = {key: value for key, value in SMALL.items() if key in pooling_class(name).option_defaults()}
     return create_pooling(format_spec(name, options), CHANNELS, num_classes=CLASSES)
 
 

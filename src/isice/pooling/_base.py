@@ -78,13 +78,8 @@ class Pooling(nn.Module):
             return self.pool_with_loss(x) if return_loss else self.pool(x)
 
     @classmethod
-    def option_names(cls) -> list[str]:
-        """Return the names of the keyword-only options, in the order of the signature."""
-        return list(cls.option_defaults())
-
-    @classmethod
     def option_defaults(cls) -> dict[str, Any]:
-        """Return the options and their defaults, including those that ``**options`` passes on."""
+        """Return the keyword-only options and their defaults, including those that ``**options`` passes on."""
         defaults: dict[str, Any] = {}
         for owner in cls.__mro__:
             if "__init__" not in vars(owner):
@@ -99,7 +94,7 @@ class Pooling(nn.Module):
     @property
     def options(self) -> dict[str, Any]:
         """The options of this layer and their values."""
-        return {name: getattr(self, name) for name in self.option_names()}
+        return {name: getattr(self, name) for name in self.option_defaults()}
 
     @property
     def spec(self) -> str:

@@ -138,9 +138,9 @@ def create_pooling(spec: str, in_channels: int, *, num_classes: int | None = Non
         return Concatenation(layers, [factor for factor, _ in parts])
     name, options = parse_spec(spec)
     cls = pooling_class(name)
+    known = cls.option_defaults()
     for option in options:
-        if option not in cls.option_names():
-            known = cls.option_names()
+        if option not in known:
             raise TypeError(
                 f"{name}: expected options among {', '.join(known) or '(none)'}, got {option!r}."
                 f"{suggestion(option, known)}"

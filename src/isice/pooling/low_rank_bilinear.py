@@ -37,6 +37,7 @@ class LowRankBilinear(Pooling):
     evidence = "the scores in aimerykong's published code (bisvm_posneg_UUreg_forward.m)"
     assumed = "100 components and rank 8; no power normalisation; division by the number of positions"
     needs_num_classes = True
+    wants_data = True
 
     def __init__(
         self,
@@ -59,10 +60,6 @@ class LowRankBilinear(Pooling):
         self.projection = nn.Parameter(nn.init.orthogonal_(torch.empty(n_components, in_channels)))
         self.factors = nn.Parameter(torch.randn(num_classes, rank, n_components) / n_components**0.5)
         self.bias = nn.Parameter(torch.zeros(num_classes))
-
-    @property
-    def wants_data(self) -> bool:
-        return True
 
     @torch.no_grad()
     def init_from(self, x: Tensor) -> None:

@@ -36,6 +36,7 @@ class NetFV(Pooling):
     fidelity = "reconstructed"
     evidence = "the fixed Fisher vector layer of gy20073/compact_bilinear_pooling (yang_fv.m); no public code of NetFV"
     assumed = "assignment as in NetVLAD, independent of μ and σ; no prior factors; the initial values of all parameters"
+    wants_data = True
 
     def __init__(self, in_channels: int, *, n_components: int = 64, eps: float = 1e-5, seed: int = 0) -> None:
         super().__init__(in_channels)
@@ -48,10 +49,6 @@ class NetFV(Pooling):
         self.log_scales = nn.Parameter(torch.zeros_like(means))
         self.weight = nn.Parameter(means.clone())
         self.bias = nn.Parameter(-0.5 * means.square().sum(dim=1))
-
-    @property
-    def wants_data(self) -> bool:
-        return True
 
     @torch.no_grad()
     def init_from(self, x: Tensor) -> None:

@@ -37,6 +37,7 @@ class NetVLAD(Pooling):
     reference = "Arandjelović et al.: NetVLAD: CNN Architecture for Weakly Supervised Place Recognition, CVPR 2016"
     fidelity = "verified"
     evidence = "Relja/netvlad (addLayers.m, layerVLAD.m), whose formula tests/pooling/test_netvlad.py writes out"
+    wants_data = True
 
     def __init__(
         self, in_channels: int, *, n_clusters: int = 64, alpha: float = 100.0, eps: float = 1e-6, seed: int = 0
@@ -50,10 +51,6 @@ class NetVLAD(Pooling):
         noise = torch.randn(n_clusters, in_channels, generator=torch.Generator().manual_seed(seed))
         self.centres = nn.Parameter(l2_normalize(noise))
         self.weight = nn.Parameter(alpha * self.centres.detach())
-
-    @property
-    def wants_data(self) -> bool:
-        return True
 
     @torch.no_grad()
     def init_from(self, x: Tensor) -> None:
