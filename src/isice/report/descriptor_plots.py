@@ -13,6 +13,12 @@ from .text_wrap import wrap_text
 
 # Width of a tile in inches, and the font size of the class names above it.
 _TILE, _NAME_SIZE = 1.05, 8.0
+DESCRIPTORS_CAPTION = (
+    "Top: one test image of each class. Below, the input of the classifier by head: the mean over the test images of "
+    "each class, minus the mean over all classes, each row on its own scale (red above, blue below). Second-order "
+    "heads give a matrix, average pooling a row of channel means. Channels are sorted by the class that changes them "
+    "most, separately for each head."
+)
 
 
 def descriptors_figure(results: Results, max_classes: int = 10, max_rows: int = 6) -> Figure | None:
@@ -45,17 +51,6 @@ def descriptors_figure(results: Results, max_classes: int = 10, max_rows: int = 
         _strip(axes, values, "RdBu_r", (-limit, limit))
         axes.set_ylabel(label, rotation=0, ha="right", va="center", labelpad=8, fontsize=9.5)
     return figure
-
-
-def descriptors_caption(results: Results) -> str:
-    """Describe :func:`descriptors_figure`."""
-    return (
-        "Top: one test image of each class. Below, the input of the classifier by head: the mean over the test images "
-        "of each class, minus the mean over all "
-        "classes, each row on its own scale (red above, blue below). Second-order heads give a matrix, average "
-        "pooling a row of channel means. Channels are sorted by the class that changes them most, separately for "
-        "each head."
-    )
 
 
 def _strip(

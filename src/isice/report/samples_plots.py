@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from .results import Results
 
 SAMPLES_FILE = "samples.png"
+SAMPLES_CAPTION = "Test images of different classes, one row for each dataset."
 
 
 def samples_figure(results: Results) -> Figure | None:
@@ -27,8 +28,3 @@ def samples_figure(results: Results) -> Figure | None:
         axis.set_title(label, loc="left", fontsize=9)
         axis.axis("off")
     return figure
-
-
-def samples_caption(results: Results) -> str:
-    """Describe the figure."""
-    return "Test images of different classes, one row for each dataset."

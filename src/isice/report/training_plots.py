@@ -9,6 +9,7 @@ from .results import Group, Results
 from .theme import colour_of, legend_label
 
 MAX_DOTS, MAX_CURVES = 40, 14
+CURVES_CAPTION = "Training loss and accuracy by epoch; means over seeds. Dashed: training accuracy."
 
 
 def _trained(results: Results) -> list[tuple[int, Group]]:
@@ -84,11 +85,6 @@ def curves_figure(results: Results) -> Figure | None:
     right.set_ylim(bottom=max(right.get_ylim()[0], 0), top=100.5)
     figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=min(len(groups), 6))
     return figure
-
-
-def curves_caption(results: Results) -> str:
-    """Describe :func:`curves_figure`."""
-    return "Training loss and accuracy by epoch; means over seeds. Dashed: training accuracy."
 
 
 def _mean_curve(group: Group, key: str, scale: float = 1.0) -> tuple[list[int], list[float]]:
