@@ -343,7 +343,7 @@ def environment(device: str) -> dict[str, Any]:
     with contextlib.suppress(OSError):
         commit = commit or subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or None
     versions = {"python": platform.python_version()}
-    for name in ("torch", "numpy", "scikit-learn", "gglasso", "cvxpy", "cvxpylayers"):
+    for name in ("torch", "numpy", "scikit-learn", "gglasso", "skglm", "cvxpy", "cvxpylayers"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     hardware = torch.cuda.get_device_name() if device == "cuda" else f"CPU, one thread, {platform.machine()}"

@@ -1,7 +1,7 @@
 """Criteria for the choice of the sparsity: held-out likelihood, EBIC and the stability of edges (StARS)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +44,7 @@ class Criterion(ABC):
         """All λ so far, descending."""
         return sorted(self.values, reverse=True)
 
-    def add(self, sparsities: Array, path: Sequence[Array]) -> None:
+    def add(self, sparsities: Array, path: Iterable[Array]) -> None:
         """Evaluate further λ (L,), whose precision matrices of all samples are ``path``, L times (D, D)."""
         self.values.update(zip(sparsities.tolist(), self.evaluate(sparsities, path), strict=True))
 
@@ -73,7 +73,7 @@ class Criterion(ABC):
         """Compute what does not depend on λ."""
 
     @abstractmethod
-    def evaluate(self, sparsities: Array, path: Sequence[Array]) -> Array:
+    def evaluate(self, sparsities: Array, path: Iterable[Array]) -> Array:
         """Values (L, ...) for λ (L,)."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class HeldOutLikelihood(Criterion):
         mean = location(samples[train], others, model.assume_centered)
         return covariance(samples[test] - mean, "empirical", sample_weight=own, assume_centered=True)
 
-    def evaluate(self, sparsities: Array, path: Sequence[Array]) -> Array:
+    def evaluate(self, sparsities: Array, path: Iterable[Array]) -> Array:
         """Score each λ on each fold."""
         scores = np.empty((len(sparsities), len(self.test)))
         for value, fold, result in self.model._portions(self.train, sparsities):
@@ -135,10 +135,10 @@ class ExtendedBIC(Criterion):
         check_number("SparsePrecisionCV", "gamma", self.model.gamma)
         self.n = effective_samples(samples, weight)
 
-    def evaluate(self, sparsities: Array, path: Sequence[Array]) -> Array:
+    def evaluate(self, sparsities: Array, path: Iterable[Array]) -> Array:
         """−2 log-likelihood + edges · (log n + 4γ log D)."""
-        fit = self.n * np.array([np.linalg.slogdet(p)[1] - (self.cov * p).sum() for p in path])
-        count = np.array([edges(p).sum() for p in path])
+        pairs = [(np.linalg.slogdet(p)[1] - (self.cov * p).sum(), edges(p).sum()) for p in path]
+        fit, count = self.n * np.array([fit for fit, _ in pairs]), np.array([count for _, count in pairs])
         return np.asarray(-fit + count * (np.log(self.n) + 4 * self.model.gamma * np.log(len(self.cov))))
 
     def best(self) -> int:
@@ -163,7 +163,7 @@ class EdgeInstability(Criterion):
         parts = [rng.choice(n, size, replace=False) for _ in range(model.n_subsamples)]
         self.covs = model._part_covariances(samples, weight, parts, self.cov)
 
-    def evaluate(self, sparsities: Array, path: Sequence[Array]) -> Array:
+    def evaluate(self, sparsities: Array, path: Iterable[Array]) -> Array:
         """Mean over the pairs of 2f(1 − f), where f is the share of subsamples with an edge."""
         size = self.cov.shape[-1]
         if size == 1:

@@ -10,16 +10,17 @@ from sklearn.covariance import log_likelihood
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._checks import check_choice, check_int, check_number
+from .._checks import check_choice
 from ..ops.correlation import partial_correlation
 from ..ops.joint_graphical_lasso import PENALTIES, joint_graphical_lasso
-from .covariances import Array, check_covariance_estimator, covariance
+from .covariances import Array, covariance
+from .parameters import SolverParameters
 from .sparse_precision import to_numpy
 
 __all__ = ["JointSparsePrecision"]
 
 
-class JointSparsePrecision(BaseEstimator):  # type: ignore[misc]
+class JointSparsePrecision(SolverParameters, BaseEstimator):  # type: ignore[misc]
     """Sparse inverse covariances of the classes of labelled samples, estimated together (Danaher et al. 2014).
 
     The likelihood of a class counts in proportion to its number of samples.
@@ -54,6 +55,9 @@ class JointSparsePrecision(BaseEstimator):  # type: ignore[misc]
         [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
     """
 
+    similarity: float
+    penalty: str
+
     def __init__(
         self,
         sparsity: float = 0.1,
@@ -67,15 +71,7 @@ class JointSparsePrecision(BaseEstimator):  # type: ignore[misc]
         assume_centered: bool = False,
         device: str = "cpu",
     ) -> None:
-        self.sparsity = sparsity
-        self.similarity = similarity
-        self.penalty = penalty
-        self.scale = scale
-        self.covariance_estimator = covariance_estimator
-        self.tol = tol
-        self.max_iter = max_iter
-        self.assume_centered = assume_centered
-        self.device = device
+        self._keep(locals())
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to samples X (N, D) with class labels y (N,); every class needs two samples."""
@@ -119,14 +115,8 @@ class JointSparsePrecision(BaseEstimator):  # type: ignore[misc]
         return float(total / len(samples))
 
     def _check_parameters(self) -> None:
-        who, options = type(self).__name__, self.get_params(deep=False)
-        plain = {name: v.item() if isinstance(v, np.generic) else v for name, v in options.items()}
-        check_number(who, "sparsity", plain["sparsity"])
-        check_number(who, "similarity", plain["similarity"])
+        who, source = type(self).__name__, self.covariance_estimator
         check_choice(who, "penalty", self.penalty, PENALTIES)
-        check_choice(who, "scale", self.scale, ("raw", "correlation"))
-        check_number(who, "tol", plain["tol"], strict=True)
-        check_int(who, "max_iter", plain["max_iter"], minimum=1)
-        check_covariance_estimator(who, self.covariance_estimator)
-        if isinstance(self.covariance_estimator, str) and self.covariance_estimator == "precomputed":
+        self._check_solver(("raw", "correlation"), source, ("sparsity", "similarity"))
+        if isinstance(source, str) and source == "precomputed":
             raise ValueError(f"{who}: expected samples; for matrices use isice.functional.joint_graphical_lasso.")

@@ -8,11 +8,12 @@ from numpy.typing import ArrayLike
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.utils.validation import validate_data
 
-from .._checks import check_choice, check_int, check_number
+from .._checks import check_number
 from ..ops.correlation import partial_correlation
 from ..ops.latent_graphical_lasso import latent_graphical_lasso
-from .covariances import check_covariance_estimator, covariance, location
+from .covariances import covariance, location
 from .graph import GraphMixin
+from .parameters import SolverParameters
 from .sparse_precision import to_numpy
 
 __all__ = ["LatentSparsePrecision"]
@@ -20,7 +21,7 @@ __all__ = ["LatentSparsePrecision"]
 RANK_TOLERANCE = 1e-6  # eigenvalues of L below this share of the largest of Θ count as zero
 
 
-class LatentSparsePrecision(GraphMixin, EmpiricalCovariance):  # type: ignore[misc]
+class LatentSparsePrecision(SolverParameters, GraphMixin, EmpiricalCovariance):  # type: ignore[misc]
     """Sparse minus low-rank inverse covariance of samples (N, D), for data with hidden common causes.
 
     Args:
@@ -54,6 +55,7 @@ class LatentSparsePrecision(GraphMixin, EmpiricalCovariance):  # type: ignore[mi
     """
 
     store_precision = True
+    trace_penalty: float
 
     def __init__(
         self,
@@ -67,18 +69,12 @@ class LatentSparsePrecision(GraphMixin, EmpiricalCovariance):  # type: ignore[mi
         assume_centered: bool = False,
         device: str = "cpu",
     ) -> None:
-        self.sparsity = sparsity
-        self.trace_penalty = trace_penalty
-        self.scale = scale
-        self.covariance_estimator = covariance_estimator
-        self.tol = tol
-        self.max_iter = max_iter
-        self.assume_centered = assume_centered
-        self.device = device
+        self._keep(locals())
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Fit to samples X (N, D), or to a covariance matrix (D, D) if precomputed; ``y`` is ignored."""
-        self._check_parameters()
+        self._check_solver(("raw", "correlation"), self.covariance_estimator, ("sparsity",))
+        check_number(type(self).__name__, "trace_penalty", self._plain("trace_penalty"), strict=True)
         precomputed = isinstance(self.covariance_estimator, str) and self.covariance_estimator == "precomputed"
         samples = validate_data(self, X, dtype=np.float64, ensure_min_samples=1 if precomputed else 2)
         if precomputed:
@@ -102,13 +98,3 @@ class LatentSparsePrecision(GraphMixin, EmpiricalCovariance):  # type: ignore[mi
         self.partial_correlation_ = partial_correlation(torch.as_tensor(self.sparse_)).numpy()
         self.dual_gap_, self.n_iter_ = float(result.gap), int(result.n_iter)
         return self
-
-    def _check_parameters(self) -> None:
-        who, options = type(self).__name__, self.get_params(deep=False)
-        plain = {name: v.item() if isinstance(v, np.generic) else v for name, v in options.items()}
-        check_number(who, "sparsity", plain["sparsity"])
-        check_number(who, "trace_penalty", plain["trace_penalty"], strict=True)
-        check_choice(who, "scale", self.scale, ("raw", "correlation"))
-        check_number(who, "tol", plain["tol"], strict=True)
-        check_int(who, "max_iter", plain["max_iter"], minimum=1)
-        check_covariance_estimator(who, self.covariance_estimator)

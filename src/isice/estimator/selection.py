@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -73,6 +74,18 @@ class SparsePrecisionCV(SparsePrecision):
         (5, 4, 4)
     """
 
+    selection: str
+    sparsities: int | Sequence[float]
+    min_ratio: float
+    n_refinements: int
+    cv: Any
+    gamma: float
+    instability: float
+    n_subsamples: int
+    random_state: Any
+    max_memory: float
+    alphas: int | Sequence[float] | None
+
     def __init__(
         self,
         *,
@@ -103,32 +116,7 @@ class SparsePrecisionCV(SparsePrecision):
         alphas: int | Sequence[float] | None = None,
         covariance: Any = None,
     ) -> None:
-        self.selection = selection
-        self.sparsities = sparsities
-        self.min_ratio = min_ratio
-        self.n_refinements = n_refinements
-        self.cv = cv
-        self.gamma = gamma
-        self.instability = instability
-        self.n_subsamples = n_subsamples
-        self.random_state = random_state
-        self.max_memory = max_memory
-        self.scale = scale
-        self.penalize_diagonal = penalize_diagonal
-        self.weights = weights
-        self.covariance_estimator = covariance_estimator
-        self.missing = missing
-        self.reweight = reweight
-        self.threshold = threshold
-        self.refit = refit
-        self.tol = tol
-        self.max_iter = max_iter
-        self.assume_centered = assume_centered
-        self.device = device
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.alphas = alphas
-        self.covariance = covariance
+        self._keep(locals())
 
     def fit(
         self,
@@ -223,12 +211,15 @@ class SparsePrecisionCV(SparsePrecision):
         Return the precision, gap and iterations of all data along the path.
         """
         new, refinements = self._grid(cov), 0
-        solutions: dict[float, tuple[Array, float, int]] = {}
+        solutions: dict[float, tuple[csr_array, float, int]] = {}  # sparse, to leave the memory to the solver
         while True:
             for value, _, result in self._portions(cov[None], new):
-                tensors = (to_numpy(tensor) for tensor in (result.precision, result.gap, result.n_iter))
-                solutions.update(zip(new[value].tolist(), zip(*tensors, strict=True), strict=True))
-            criterion.add(new, [solutions[value][0] for value in new.tolist()])
+                precision, gap, n_iter = (to_numpy(t) for t in (result.precision, result.gap, result.n_iter))
+                for sparsity, *solution in zip(
+                    new[value].tolist(), map(csr_array, precision), gap, n_iter, strict=True
+                ):
+                    solutions[sparsity] = tuple(solution)
+            criterion.add(new, (solutions[value][0].toarray() for value in new.tolist()))
             grid, best = criterion.grid, criterion.best()
             if self.verbose:
                 print(f"SparsePrecisionCV: {len(grid)} values of λ, best {grid[best]:.4g}")
@@ -243,12 +234,11 @@ class SparsePrecisionCV(SparsePrecision):
                     break
             else:
                 break
-        # The solutions are freed as they are copied, so that the path is held once.
         path = np.empty((len(criterion.grid), *cov.shape))
-        gap, n_iter = np.empty(len(path)), np.empty(len(path), dtype=int)
         for place, sparsity in enumerate(criterion.grid):
-            path[place], gap[place], n_iter[place] = solutions.pop(sparsity)
-        return path, gap, n_iter
+            path[place] = solutions[sparsity][0].toarray()
+        gaps, counts = zip(*(solutions[sparsity][1:] for sparsity in criterion.grid), strict=True)
+        return path, np.array(gaps), np.array(counts)
 
     @property
     def _automatic(self) -> bool:

@@ -13,13 +13,14 @@ from sklearn.covariance import EmpiricalCovariance
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from .._checks import check_choice, check_int, check_number
+from .._checks import check_choice
 from ..ops.correlation import partial_correlation
 from ..ops.graphical_lasso import GraphicalLassoResult, graphical_lasso
 from ..ops.graphical_lasso.problem import SCALES
-from .covariances import Array, check_covariance_estimator, constant_variables, covariance, effective_samples, location
+from .covariances import Array, constant_variables, covariance, effective_samples, location
 from .graph import GraphMixin
 from .inference import InferenceMixin
+from .parameters import SolverParameters
 from .refit import refit_on_support
 from .reweighting import REWEIGHTINGS
 
@@ -28,7 +29,7 @@ __all__ = ["SparsePrecision"]
 REWEIGHTING_STEPS = 3
 
 
-class SparsePrecision(GraphMixin, InferenceMixin, EmpiricalCovariance):  # type: ignore[misc]
+class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCovariance):  # type: ignore[misc]
     """Sparse inverse covariance of samples (N, D), solved to a certified duality gap.
 
     Args:
@@ -75,6 +76,16 @@ class SparsePrecision(GraphMixin, InferenceMixin, EmpiricalCovariance):  # type:
     """
 
     store_precision = True
+    penalize_diagonal: bool
+    weights: ArrayLike | None
+    missing: str
+    reweight: str | None
+    threshold: float
+    refit: str | None
+    n_jobs: int | None
+    verbose: bool
+    alpha: float | None
+    covariance: Any
 
     def __init__(
         self,
@@ -97,23 +108,7 @@ class SparsePrecision(GraphMixin, InferenceMixin, EmpiricalCovariance):  # type:
         alpha: float | None = None,
         covariance: Any = None,
     ) -> None:
-        self.sparsity = sparsity
-        self.scale = scale
-        self.penalize_diagonal = penalize_diagonal
-        self.weights = weights
-        self.covariance_estimator = covariance_estimator
-        self.missing = missing
-        self.reweight = reweight
-        self.threshold = threshold
-        self.refit = refit
-        self.tol = tol
-        self.max_iter = max_iter
-        self.assume_centered = assume_centered
-        self.device = device
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.alpha = alpha
-        self.covariance = covariance
+        self._keep(locals())
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to samples X (N, D), optionally weighted (N,); ``y`` is ignored."""
@@ -181,21 +176,13 @@ class SparsePrecision(GraphMixin, InferenceMixin, EmpiricalCovariance):  # type:
         return samples, _check_sample_weight(sample_weight, samples, dtype=np.float64, ensure_non_negative=True)
 
     def _check_parameters(self) -> None:
-        who, options = type(self).__name__, self.get_params(deep=False)
-        plain = {name: v.item() if isinstance(v, np.generic) else v for name, v in options.items()}
-        check_choice(who, "scale", plain["scale"], SCALES)
-        check_number(who, "tol", plain["tol"], strict=True)
-        check_int(who, "max_iter", plain["max_iter"], minimum=1)
-        check_number(who, "threshold", plain["threshold"])
+        who = type(self).__name__
+        self._check_solver(SCALES, self._source, ("threshold", "sparsity", "alpha"))
         check_choice(who, "missing", self.missing, ("raise", "pairwise"))
         if self.refit is not None:
             check_choice(who, "refit", self.refit, ("support",))
         if self.reweight is not None:
             check_choice(who, "reweight", self.reweight, REWEIGHTINGS)
-        check_covariance_estimator(who, self._source)
-        for name in ("sparsity", "alpha"):
-            if plain.get(name) is not None:
-                check_number(who, name, plain[name])
 
     def _check_variances(self, constant: NDArray[np.bool_]) -> None:
         """Raise, with names, if a variable without variance makes the problem unbounded."""

@@ -1,0 +1,42 @@
+"""Parameters that the estimators share: kept as given by the constructor, checked when fitting."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._checks import check_choice, check_int, check_number
+from .covariances import check_covariance_estimator
+
+
+class SolverParameters:
+    """Base of the estimators; scikit-learn wants parameters unchanged, under their own names."""
+
+    sparsity: float
+    scale: str
+    covariance_estimator: Any
+    tol: float
+    max_iter: int
+    assume_centered: bool
+    device: str
+
+    def _keep(self, arguments: dict[str, Any]) -> None:
+        """Store what ``locals()`` of a constructor has."""
+        for name, value in arguments.items():
+            if name not in ("self", "__class__"):
+                setattr(self, name, value)
+
+    def _check_solver(self, scales: Sequence[str], source: Any, numbers: Sequence[str]) -> None:
+        """Check the solver's parameters and those ``numbers`` that are given, non-negative."""
+        who, plain = type(self).__name__, self._plain
+        check_choice(who, "scale", self.scale, scales)
+        check_number(who, "tol", plain("tol"), strict=True)
+        check_int(who, "max_iter", plain("max_iter"), minimum=1)
+        check_covariance_estimator(who, source)
+        for name in numbers:
+            if getattr(self, name, None) is not None:
+                check_number(who, name, plain(name))
+
+    def _plain(self, name: str) -> Any:
+        value = getattr(self, name)
+        return value.item() if isinstance(value, np.generic) else value
