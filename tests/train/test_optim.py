@@ -4,10 +4,15 @@ import math
 
 import pytest
 import torch
+from timm.layers import DropPath
 from torch import nn
 
-from isice.config import ModelConfig, OptimConfig
+from isice.config import ModelConfig, OptimConfig, override
+from isice.data import load_splits
 from isice.train.optim import create_optimizer, create_schedule, lr_factor
+from isice.train.run import build_model
+
+from ._tiny import TINY
 
 
 def model() -> nn.Module:
@@ -125,3 +130,12 @@ def test_optimizers_of_timm_by_name():
         create_optimizer(model(), OptimConfig(optimizer="timm:lam"))
     with pytest.raises(ValueError, match="drop_path < 1, got 1"):
         ModelConfig(drop_path=1.0)
+
+
+def test_stochastic_depth_reaches_the_backbone():
+    splits = load_splits(TINY.data)
+    for rate in (0.0, 0.3):
+        settings = ["model.backbone=test_vit", f"model.drop_path={rate}", "model.img_size=32"]
+        network = build_model(override(TINY, settings), splits)
+        rates = [module.drop_prob for module in network.modules() if isinstance(module, DropPath)]
+        assert max(rates, default=0.0) == pytest.approx(rate)
