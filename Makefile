@@ -33,12 +33,13 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/isice run demo --out $(OUT)
 
+# One process runs a file, so that its fixtures are made once.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The lower bounds of pyproject.toml, in an environment of their own.
 test-lowest: .venv-lowest/.ready
-	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup
+	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile
 
 .venv-lowest/.ready: pyproject.toml constraints-lowest.txt
 	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest

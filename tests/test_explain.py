@@ -27,9 +27,6 @@ from isice.explain import (
 from isice.report.explain_page import write_explanations
 from isice.train import train_run
 
-# One process of pytest-xdist runs these tests, so that their fixtures are made once.
-pytestmark = pytest.mark.xdist_group("explain")
-
 
 class Shift(nn.Module):
     """Add a different constant to every channel."""

@@ -12,9 +12,6 @@ from isice import cli
 from ..train._birds import CLASSES
 from ._invoke import invoke, main
 
-# One process of pytest-xdist runs these tests, so that their fixtures are made once.
-pytestmark = pytest.mark.xdist_group("birds")
-
 
 def test_eval_prints_and_writes(birds):
     text = invoke("eval", str(birds / "run"))

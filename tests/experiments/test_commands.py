@@ -13,9 +13,6 @@ from isice.cli._app import console
 
 from ..train._birds import make_pictures
 
-# One process of pytest-xdist runs these tests, so that their fixtures are made once.
-pytestmark = pytest.mark.xdist_group("demo")
-
 SMALL = ["--set", "optim.epochs=1", "--set", "model.reduce=4", "--set", "device=cpu"]
 
 

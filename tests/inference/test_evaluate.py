@@ -16,9 +16,6 @@ from isice.train import load_trained, train_run
 
 from ..train._birds import CLASSES, config, make_pictures, make_run, make_untrained
 
-# One process of pytest-xdist runs these tests, so that their fixtures are made once.
-pytestmark = pytest.mark.xdist_group("evaluate")
-
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 
 

@@ -16,9 +16,6 @@ from isice.train import load_trained
 
 from ..train._birds import CLASSES, make_run, make_untrained
 
-# One process of pytest-xdist runs these tests, so that their fixtures are made once.
-pytestmark = pytest.mark.xdist_group("export")
-
 FACTS = {"classes": ["a", "b", "c"], "input": {"channels": 3, "image_size": 9}}
 # Short iterations: the graph is the same step repeated. isqrt_cov is exported from a run below, all others when slow.
 ONNX_HEADS = (

@@ -18,9 +18,6 @@ from isice.train import load_trained
 
 from ..train._birds import CLASSES, COLOURS, make_run, make_untrained
 
-# One process of pytest-xdist runs these tests, so that their fixtures are made once.
-pytestmark = pytest.mark.xdist_group("predict")
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -47,11 +47,7 @@ frame.onload = () => {{
 frame.srcdoc = {page};
 </script></body>"""
 
-# One process of pytest-xdist runs these tests, so that their fixtures are made once.
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium to open the page in"),
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium to open the page in")
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,6 @@ import pytest
 
 from isice.report import write_report
 
-# One process of pytest-xdist runs these tests, so that their fixtures are made once.
-pytestmark = pytest.mark.xdist_group("report")
-
 PNG = b"\x89PNG\r\n\x1a\n"
 
 

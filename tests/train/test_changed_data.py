@@ -13,9 +13,6 @@ from isice.train.trainer import Trainer
 from ._birds import config, make_pictures
 from ._tiny import TINY, build_linear
 
-# One process of pytest-xdist runs these tests, so that their fixtures are made once.
-pytestmark = pytest.mark.xdist_group("changed_data")
-
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):

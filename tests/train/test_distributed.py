@@ -17,9 +17,6 @@ from isice.train.checkpoint import read_checkpoint
 
 from ._tiny import TINY, build_linear, weights_of, without_times
 
-# One process of pytest-xdist runs these tests, so that their fixtures are made once.
-pytestmark = pytest.mark.xdist_group("distributed")
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -23,9 +23,6 @@ from isice.train.trainer import Trainer
 from ._killed import CONFIG, MOMENTS, WORKERS
 from ._tiny import TINY, build_linear, weights_of, without_times
 
-# One process of pytest-xdist runs these tests, so that their fixtures are made once.
-pytestmark = pytest.mark.xdist_group("resume")
-
 ROOT = Path(__file__).parents[2]
 
 

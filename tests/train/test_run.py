@@ -16,9 +16,6 @@ from isice.train.trainer import Trainer
 
 from ._tiny import TINY, Linear, build_linear, weights_of, without_times
 
-# One process of pytest-xdist runs these tests, so that their fixtures are made once.
-pytestmark = pytest.mark.xdist_group("run")
-
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
