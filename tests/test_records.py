@@ -73,6 +73,13 @@ def test_stored_records_are_read(folder, count):
     assert all(families_of_record(record) for record in found)
 
 
+def test_a_run_of_a_sweep_spends_at_most_15_seconds_outside_its_epochs():
+    outside = [r["seconds_outside_epochs"] for r in find_records(RESULTS) if "seconds_outside_epochs" in r]
+    later = [sum(phases.values()) for phases in outside if phases["process"] == 0]
+    assert len(later) >= 7
+    assert max(later) <= 15
+
+
 def test_the_evaluation_of_a_stored_run():
     record = next(record for record in find_records(RESULTS / "cub200_vgg16_224") if "isice" in record["folder"])
     evaluation = evaluation_on_test(record)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._checks import check_int
 
@@ -66,12 +66,14 @@ class ScoreKeeper:
         )
 
         check_int("ScoreKeeper", "num_classes", num_classes, minimum=2)
+        # One process evaluates alone; by default, torchmetrics would wait for the others.
+        options: dict[str, Any] = {"num_classes": num_classes, "validate_args": False, "sync_on_compute": False}
         metrics: dict[str, Metric | MetricCollection] = {
-            "ece": MulticlassCalibrationError(num_classes, n_bins=CALIBRATION_BINS, validate_args=False),
-            "confusion": MulticlassConfusionMatrix(num_classes, validate_args=False),
+            "ece": MulticlassCalibrationError(n_bins=CALIBRATION_BINS, **options),
+            "confusion": MulticlassConfusionMatrix(**options),
         }
         if num_classes >= 5:
-            metrics["top5"] = MulticlassAccuracy(num_classes, top_k=5, average="micro", validate_args=False)
+            metrics["top5"] = MulticlassAccuracy(top_k=5, average="micro", **options)
         self.num_classes = num_classes
         self._metrics = MetricCollection(metrics, compute_groups=False)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from isice.records import read_evaluations
 from isice.train import train_run
 from isice.train.checkpoint import read_checkpoint
 
@@ -46,6 +47,8 @@ def test_two_processes_compute_what_one_computes(two, tmp_path):
     weights = [read_checkpoint(folder).weights["classifier.weight"] for folder in (tmp_path, two / "whole")]
     torch.testing.assert_close(*weights, rtol=1e-3, atol=1e-4)
     assert both["accuracy"]["test"] == pytest.approx(one["accuracy"]["test"], abs=5e-3)
+    (scores,) = read_evaluations(two / "whole")
+    assert (scores["images"], scores["top1"]) == (450, both["accuracy"]["test"])
 
 
 def test_two_processes_resume(two):

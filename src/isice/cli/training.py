@@ -56,8 +56,6 @@ def train(
     from ..config import config_hash
     from ..experiments.loader import override_recipe
     from ..experiments.weight_files import find_all, with_weights
-    from ..inference import evaluate_run
-    from ..records import EVALUATION_FILE
     from ..train import train_run
     from ..train.backbone_input import follow_backbone_input
     from ..train.launch import is_main_process
@@ -73,8 +71,7 @@ def train(
     name = f"{spec_name(config.model.pooling)}-{config_hash(config)}"
     folder = out or Path("runs") / "train" / name
     mode = {None: "auto", True: "must", False: "never"}[resume]
-    finished = is_main_process() and find_finished(folder, config, mode) is not None
-    if finished:
+    if is_main_process() and find_finished(folder, config, mode) is not None:
         tell(f"{folder} is already finished; --no-resume trains it again")
     try:
         train_run(config, folder, resume=mode, force=force)
@@ -83,8 +80,6 @@ def train(
             tell(f"interrupted; rerun the same command to resume, or: isice train --resume --out {folder}")
         raise
     if is_main_process():
-        if not finished and not (folder / EVALUATION_FILE).is_file():
-            evaluate_run(folder, settings=[f"device={config.device}"])
         show_report(folder)
         if is_unseen_run(folder):
             tell(f"isice report {folder} adds heat maps of test images")

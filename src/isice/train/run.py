@@ -28,6 +28,7 @@ from .checkpoint import Checkpoint, load_weights_into, read_checkpoint
 from .class_descriptors import class_descriptors, example_indices
 from .hardware import hardware, peak_memory
 from .launch import cpu_threads, create_fabric, determinism, is_main_process
+from .loaders import eval_loader
 from .logger import MetricsLogger, WandbLogger
 from .optim import describe_schedule
 from .overview import overview
@@ -226,14 +227,21 @@ def _load_reported(trainer: Trainer) -> int:
 
 
 def _evaluate(trainer: Trainer, name: str, epoch: int) -> float:
-    """Return the accuracy on a split; of the test images one process also stores all scores."""
-    config, classes = trainer.config, trainer.splits.info.classes
-    if name != "test" or trainer.fabric.world_size > 1 or len(classes) < 2:
+    """Return the accuracy on a split. Rank 0 alone evaluates the test images and stores all scores."""
+    fabric, classes = trainer.fabric, trainer.splits.info.classes
+    if name != "test" or len(classes) < 2:
         return trainer.evaluate(trainer.held_out[name])[0]
-    facts = {"split": name, "which": "best", "epoch": epoch, "flip": config.eval_flip, "settings": []}
-    facts["skipped_images"] = len(trainer.splits.skipped)
-    model = trainer.trained.eval()
-    evaluation = score(model, trainer.held_out[name], config, classes, trainer.fabric.device, facts)
+    accuracy = _store_scores(trainer, epoch) if fabric.is_global_zero else 0.0
+    return fabric.broadcast(accuracy) if fabric.world_size > 1 else accuracy
+
+
+def _store_scores(trainer: Trainer, epoch: int) -> float:
+    config, splits, device = trainer.config, trainer.splits, trainer.fabric.device
+    alone = trainer.fabric.world_size == 1
+    batches = trainer.held_out["test"] if alone else eval_loader(config, splits.test, device)
+    facts = {"split": "test", "which": "best", "epoch": epoch, "flip": config.eval_flip, "settings": []}
+    facts["skipped_images"] = len(splits.skipped)
+    evaluation = score(trainer.trained.eval(), batches, config, splits.info.classes, device, facts)
     add_evaluation(trainer.folder, evaluation.to_dict())
     return evaluation.scores.top1
 
