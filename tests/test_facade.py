@@ -26,6 +26,7 @@ INTERNAL = {
     "newton_schulz_vjp",
     "newton_steps",
     "preset_options",
+    "solve_path",
     "update",
 }
 # Operations that accept any float tensor, or none, as their first argument.
