@@ -14,13 +14,7 @@ DatasetKey = tuple[str, str | None]
 
 
 def with_roots(cells: Iterable[Cell], data_root: str | Path | None) -> list[Cell]:
-    """Set ``data.root`` to ``data_root/<dataset>`` in the cells that have none.
-
-    Example:
-        >>> from isice.experiments.loader import load_experiment
-        >>> with_roots(load_experiment("table2").cells(), "data")[0].config.data.root
-        'data/imagenet100'
-    """
+    """Set ``data.root`` to ``data_root/<dataset>`` in the cells that have none."""
     return [cell if data_root is None else _with_root(cell, Path(data_root)) for cell in cells]
 
 
@@ -42,13 +36,7 @@ def dataset_key(cell: Cell) -> DatasetKey | None:
 
 
 def missing_data(cells: Iterable[Cell]) -> dict[DatasetKey, str]:
-    """Return the datasets that cannot be loaded, with the reason. Reads their lists, but no images.
-
-    Example:
-        >>> from isice.experiments.loader import load_experiment
-        >>> missing_data(load_experiment("table2").cells())
-        {('imagenet100', None): 'no folder given'}
-    """
+    """Return the datasets that cannot be loaded, with the reason. Reads their lists, but no images."""
     configs = {(data.name, data.root): data for data in map(_data_of, cells) if data is not None}
     return {place: reason for place, config in configs.items() if (reason := _missing(config)) is not None}
 

@@ -16,11 +16,6 @@ def load_digits(config: DataConfig) -> Loaded:
     """Load 1347 training and 450 test images, stratified by class, with pixels in [0, 1].
 
     Another ``image_size`` than 8 resizes them by bilinear interpolation.
-
-    Example:
-        >>> loaded = load_digits(DataConfig(image_size=16))
-        >>> loaded.train[0].shape, len(loaded.test)
-        (torch.Size([1, 16, 16]), 450)
     """
     from sklearn.datasets import load_digits as sklearn_digits
     from sklearn.model_selection import train_test_split

@@ -115,12 +115,7 @@ def _reason(error: Exception) -> str:
 
 
 def missing_files(paths: Iterable[str]) -> list[str]:
-    """Return the paths that do not exist, listing each folder once instead of checking each file.
-
-    Example:
-        >>> missing_files(["nowhere/a.jpg"])
-        ['nowhere/a.jpg']
-    """
+    """Return the paths that do not exist, listing each folder once instead of checking each file."""
     by_folder: dict[str, list[str]] = defaultdict(list)
     for path in paths:
         by_folder[os.path.dirname(path)].append(path)

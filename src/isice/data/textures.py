@@ -16,11 +16,6 @@ def load_textures(config: DataConfig, *, family: str = "correlation") -> Loaded:
 
     The mean of each channel carries no information about the class, so ``gap`` on the raw channels
     cannot classify them. A network with a nonlinearity before the mean can.
-
-    Example:
-        >>> loaded = load_textures(DataConfig(name="textures"))
-        >>> loaded.train[0].shape, len(loaded.test)
-        (torch.Size([12, 14, 14]), 1000)
     """
     shape = {"n_classes": N_CLASSES, "channels": CHANNELS, "size": config.image_size or SIZE}
     splits = [

@@ -17,12 +17,7 @@ class DatasetConfig:
 
 
 def dataset_sizes(config: DatasetConfig) -> dict[str, Any]:
-    """Return the numbers of classes and of images that are there.
-
-    Example:
-        >>> dataset_sizes(DatasetConfig("digits"))["images"]
-        {'total': 1797, 'train': 1347, 'test': 450}
-    """
+    """Return the numbers of classes and of images that are there."""
     from ...data import dataset_info
 
     loaded = dataset_info(config.name).load(DataConfig(name=config.name, root=config.root))
