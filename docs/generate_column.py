@@ -52,15 +52,15 @@ def finished_records() -> list[Record]:
 
 def paper_recipe(records: list[Record]) -> str:
     """Return the column of all methods with a finished run of recipe ``paper_cnn``, and notes on the runs."""
-    rows, used = [], list[Record]()
-    for method, paper, found in _by_method(records):
+    rows, used, methods = [], list[Record](), _by_method(records)
+    for method, paper, found in methods:
         if found:
-            rows.append((f"{method}", paper, *_measured(paper, found)))
+            rows.append((method, paper, *_measured(paper, found)))
             used += found
     if not rows:
         return NONE
     header = ["method", "printed, %", "ours, %", "difference", "95 % interval", "training accuracy, %", "images/s"]
-    return "\n\n".join([table(header, rows), _notes(used, 19 - len(rows))])
+    return "\n\n".join([table(header, rows), _notes(used, len(methods) - len(rows))])
 
 
 def published_recipe(records: list[Record]) -> str:
