@@ -38,7 +38,8 @@ def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _environment(record: dict[str, Any]) -> str:
     versions = record.get("versions", {})
-    named = ", ".join(f"{name} {versions[name]}" for name in ("torch", "scikit-learn", "gglasso") if name in versions)
+    packages = [name for name in ("torch", "scikit-learn", "gglasso", "skglm") if name in versions]
+    named = ", ".join(f"{name} {versions[name]}" for name in packages)
     return f"{record.get('hardware', MISSING)}; {named}; commit {record.get('commit') or MISSING}."
 
 
@@ -66,11 +67,10 @@ def _peers(record: dict[str, Any]) -> str:
     names = list(record["rows"][0]["solvers"])
     rows = []
     for row in record["rows"]:
-        times = {name: (found["ms"] if found["reached"] else None) for name, found in row["solvers"].items()}
-        fastest = min(value for value in times.values() if value is not None)
-        cells = [_milliseconds(times[name], fastest) for name in names]
+        times = {name: found["ms"] for name, found in row["solvers"].items() if found["reached"]}
+        cells = [_milliseconds(times.get(name), min(times.values())) for name in names]
         cell = (row["kind"], str(row["size"]), str(row["sparsity"]), f"{row['target']:.0e}")
-        rows.append((*cell, *cells, _milliseconds(row["batch_ms"], 0.0)))
+        rows.append((*cell, *cells, MISSING if row["batch_ms"] is None else _milliseconds(row["batch_ms"], 0.0)))
     return _markdown(["matrices", "D", "λ", "target / D", *names, "isice, per matrix of a batch"], rows)
 
 
