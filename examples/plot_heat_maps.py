@@ -70,7 +70,8 @@ def train(pooling: str, backbone: Network, features: Tensor, labels: Tensor) -> 
 def share_on_half(values: np.ndarray, half: slice) -> str:
     """Return the share of the positive values on one half as a caption."""
     positive = np.clip(values, 0, None)
-    return f"{100 * positive[:, half].sum() / positive.sum():.0f} % on its half"
+    total = positive.sum()
+    return f"{100 * positive[:, half].sum() / total:.0f} % on its half" if total else "no positive value"
 
 
 def main(out: str, weights: str | None = None) -> None:
