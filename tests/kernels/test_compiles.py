@@ -39,7 +39,12 @@ assert all(kernel.metadata.shared <= 99 * 1024 for kernel in compiled)  # of the
 
 
 # The products of "fast" are those of the first plane of "accurate".
-@pytest.mark.parametrize("precision", ["accurate", pytest.param("fast", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize(
+    ("capability", "precision"),
+    [
+        (90, "accurate"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((90, "fast"), (80, "accurate"), (80, "fast"))),
+    ],
+)
 def test_the_kernels_compile(capability, precision, compile_script):
     compile_script(f"PRECISION = {precision!r}\n{SCRIPT}", capability)

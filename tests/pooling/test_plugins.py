@@ -107,9 +107,9 @@ def test_a_broken_package_is_a_warning(tmp_path):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-poolings\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[isice.poolings]\nlost = no_such_module:Lost\n")
     taken = "isice.register_pooling('gap')(type('Gap', (isice.Pooling,), {}))"
-    assert "which isice.pooling.gap.GAP" in python(f"import isice; {taken}", tmp_path).stderr
-    done = python("import isice; print(len(isice.list_poolings()))", tmp_path)
+    done = python(f"import isice; print(len(isice.list_poolings()), flush=True); {taken}", tmp_path)
     assert int(done.stdout) > 20
+    assert "which isice.pooling.gap.GAP" in done.stderr
     assert "expected the pooling 'lost' of the package 'broken-poolings'" in done.stderr
 
 

@@ -96,8 +96,7 @@ def test_the_page_does_not_scroll_sideways(page, tmp_path, width):
     assert json.loads(re.search(r'data-scroll="([^"]*)"', text)[1]) == [width, width]
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
 def test_the_page_in_a_browser(page, tmp_path, theme, width):
     page = probed(page, width)
     options = (f"--window-size={width},6000", SCHEME[theme])

@@ -34,9 +34,9 @@ def boxes(figure):
     return {text.get_text(): text.get_window_extent(canvas.get_renderer()) for text in texts}, figure.bbox
 
 
-@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("heads", [1, 2])
 def test_long_names_touch_neither_each_other_nor_the_edge(heads):
-    options = ["isice(n_iter=5, sparsity=0.01, normalize='trace')", "isqrt_cov(n_iter=5)", "W" * 60][:heads]
+    options = ["isice(n_iter=5, sparsity=0.01, normalize='trace')", "W" * 60][:heads]
     seen = {label: explanation(name, LONG[0]) for label, name in zip(options, LONG, strict=False)}
     with mpl.rc_context(style("light")):
         found, page = boxes(explained_maps_figure(ExplainedImage("bird", "bird", PICTURE, seen)))
