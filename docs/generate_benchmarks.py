@@ -46,11 +46,11 @@ def costs(rows: list[dict[str, Any]]) -> str:
     for row in sorted(rows, key=lambda row: row["forward_backward_ms"]):
         peak = MISSING if row["peak_mib"] is None else f"{row['peak_mib']:.0f}"
         times = f"{row['forward_ms']:.2f} | {row['forward_backward_ms']:.2f}"
-        lines.append(f"| `{_shown(row)}` | {row['out_features']:,} | {times} | {row['kept_mib']:.0f} | {peak} |")
+        lines.append(f"| `{recorded_spec(row)}` | {row['out_features']:,} | {times} | {row['kept_mib']:.0f} | {peak} |")
     return "\n".join(lines)
 
 
-def _shown(row: dict[str, Any]) -> str:
+def recorded_spec(row: dict[str, Any]) -> str:
     """Return the pooling with those of its recorded options that are no longer the default."""
     name, options = parse_spec(row["spec"])
     defaults = create_pooling(name, 16, num_classes=2).options

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from benchmarks.pages import MISSING, RESULTS, ROOT, filled, read_results, table
+from generate_benchmarks import recorded_spec
 
 from isice.metrics import mean_std
 from isice.models.backbone import create_backbone
@@ -52,7 +53,7 @@ def _by_setting() -> dict[str, list[Record]]:
         smoothing = f", label smoothing {optim['label_smoothing']:g}" if optim["label_smoothing"] else ""
         found[
             f"**{model['backbone']}, {data['image_size']} px** ({rows} × {columns} = {rows * columns} positions), "
-            f"{run['images']['train']:,} training images, {optim['epochs']} epochs{smoothing} "
+            f"{run['images']['train']:,} training images,\n{optim['epochs']} epochs{smoothing}\n"
             f"([{folder}](../benchmarks/results/{folder}/README.md))"
         ].append(run)
     return found
@@ -82,8 +83,8 @@ def _vector(spec: str, channels: int) -> str:
 
 def _milliseconds(spec: str, channels: int) -> str:
     """Return forward and backward pass at 256 channels and 14 × 14 positions on the GPU of the record."""
-    costs = {row["name"]: row["forward_backward_ms"] for row in read_results("heads_cuda")["rows"]}
-    known = channels == 256 and spec in costs  # measured without options
+    costs = {recorded_spec(row): row["forward_backward_ms"] for row in read_results("heads_cuda")["rows"]}
+    known = channels == 256 and spec in costs
     return f"{costs[spec]:.2f}" if known else MISSING
 
 
