@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from functools import partial
 
 import numpy as np
 import pytest
@@ -14,18 +13,11 @@ from sklearn.covariance import graphical_lasso as sklearn_graphical_lasso
 from isice.ops.graphical_lasso import (
     GraphicalLassoResult,
     NotConvergedWarning,
-    graphical_lasso,
-    graphical_lasso_path,
     graphical_lasso_reference,
-    sparsity_max,
 )
 
 from .correlations import KINDS, off_diagonal, off_penalty, sample_cov
-
-# The covariance's own unit, and the tolerance of a layer.
-graphical_lasso = partial(graphical_lasso, scale="raw", tol=1e-4)
-graphical_lasso_path = partial(graphical_lasso_path, scale="raw")
-sparsity_max = partial(sparsity_max, scale="raw")
+from .raw_scale import graphical_lasso, graphical_lasso_path, sparsity_max
 
 
 def kkt_residual(cov, penalty, precision):

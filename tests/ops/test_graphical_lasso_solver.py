@@ -1,17 +1,10 @@
 """The parts of the solver: Θ-step, start, screening into blocks, continuation in float64."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
 
-from isice.ops.graphical_lasso import (
-    graphical_lasso,
-    graphical_lasso_path,
-    graphical_lasso_reference,
-    sparsity_max,
-)
+from isice.ops.graphical_lasso import graphical_lasso_reference
 from isice.ops.graphical_lasso.admm import Strategy, admm
 from isice.ops.graphical_lasso.screening import blocks_by_size, component_labels
 from isice.ops.graphical_lasso.solver import solve
@@ -19,11 +12,7 @@ from isice.ops.graphical_lasso.start import cold_start
 from isice.ops.graphical_lasso.theta_step import _root_polynomials, half_theta_by_eigh, half_theta_by_newton_schulz
 
 from .correlations import off_diagonal, off_penalty, sample_cov
-
-# The covariance's own unit, and the tolerance of a layer.
-graphical_lasso = partial(graphical_lasso, scale="raw", tol=1e-4)
-graphical_lasso_path = partial(graphical_lasso_path, scale="raw")
-sparsity_max = partial(sparsity_max, scale="raw")
+from .raw_scale import graphical_lasso
 
 
 def test_newton_schulz_steps_give_the_same_solution():
