@@ -69,7 +69,7 @@ def test_a_run_of_the_kind_frozen_sees_every_image_once_and_trains_only_the_clas
         Network, "forward_features", lambda self, x: (seen.append((len(x), self.training)), features(self, x))[1]
     )
     monkeypatch.setattr(
-        "isice.ops.graphical_lasso.problem.solve",
+        "isice.ops.graphical_lasso.autograd.solve",
         lambda cov, *rest: (solved.append(len(cov)), solve(cov, *rest))[1],
     )
     small = ["data.name=digits", "data.root=none", "model.backbone=small_cnn", "model.pretrained=false", "device=cpu"]

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from .._checks import check_choice
 from ..ops.correlation import partial_correlation
-from ..ops.graphical_lasso import GraphicalLassoResult, graphical_lasso
-from ..ops.graphical_lasso.problem import SCALES
+from ..ops.graphical_lasso import SCALES, GraphicalLassoResult, graphical_lasso
 from .covariances import Array, constant_variables, covariance, effective_samples, location
 from .graph import GraphMixin
 from .inference import InferenceMixin

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_choice, check_int, check_number, check_square
+from .graphical_lasso import DEFAULT_TOL, checked_scale
 from .graphical_lasso.certified_admm import (
     RELAXATION,
     balance,
@@ -16,7 +17,6 @@ from .graphical_lasso.certified_admm import (
     refuse_gradients,
 )
 from .graphical_lasso.fused import fuse_neighbours, fuse_pairs
-from .graphical_lasso.problem import DEFAULT_TOL, checked_scale
 
 __all__ = ["JointGraphicalLassoResult", "joint_graphical_lasso"]
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_int, check_number, check_square
+from .graphical_lasso import DEFAULT_TOL, checked_scale
 from .graphical_lasso.certified_admm import (
     RELAXATION,
     balance,
@@ -15,7 +16,6 @@ from .graphical_lasso.certified_admm import (
     proximal_log_det,
     refuse_gradients,
 )
-from .graphical_lasso.problem import DEFAULT_TOL, checked_scale
 
 __all__ = ["LatentGraphicalLassoResult", "latent_graphical_lasso"]
 

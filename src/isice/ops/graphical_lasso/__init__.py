@@ -5,16 +5,16 @@ The public functions and the validation are here. :mod:`.autograd` is the operat
 """
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..._checks import check_int, check_number, check_square, is_half
+from ..._checks import check_choice, check_int, check_number, check_square, is_half
 from .autograd import NotConvergedWarning, graphical_lasso_op
 from .certificate import inverse_if_positive
-from .problem import DEFAULT_TOL, checked_scale
 
 __all__ = [
     "GraphicalLassoResult",
@@ -25,6 +25,9 @@ __all__ = [
     "sparsity_max",
 ]
 
+SCALES = ("raw", "correlation", "trace")
+DEFAULT_SCALE = "correlation"
+DEFAULT_TOL = 1e-6
 MAX_ASYMMETRY = 1e-3  # of the product of the two standard deviations
 
 
@@ -214,6 +217,24 @@ def graphical_lasso_reference(
         # Barzilai–Borwein step size.
         step = float(change.square().sum() / (change * (previous - inverse)).sum())
     return theta
+
+
+def checked_scale(
+    who: str, scale: str | None, cov: Tensor, *, scales: Sequence[str] = SCALES, warn: bool = True
+) -> str:
+    """Return the unit of λ, with a warning where its default, once ``"raw"``, changes the result."""
+    if scale is not None:
+        check_choice(who, "scale", scale, scales)
+        return scale
+    variance = cov.detach().diagonal(dim1=-2, dim2=-1)
+    if warn and not torch.compiler.is_compiling() and bool(((variance - 1).abs() > 1e-3).any()):
+        warnings.warn(
+            f"{who}: sparsity is on the scale of correlations unless scale is given; it was that of cov. Pass "
+            f"scale={DEFAULT_SCALE!r} to accept the new default, or scale='raw' for the former results.",
+            FutureWarning,
+            stacklevel=3,
+        )
+    return DEFAULT_SCALE
 
 
 def _checked_cov(who: str, cov: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Solver of standardized problems: components, ADMM in float32 and float64, Newton polish."""
+"""Solver of standardized problems: Newton's method on a CPU if they are sparse, otherwise ADMM."""
 
 import itertools
 from dataclasses import replace
