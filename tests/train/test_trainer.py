@@ -212,8 +212,10 @@ def test_the_model_is_compiled_if_asked(tmp_path, monkeypatch):
     compiled = []
     # The real compiler takes longer than all other tests together.
     monkeypatch.setattr(torch, "compile", lambda model, **options: compiled.append(type(model)) or model)
-    train_run(override(TINY, ["optim.epochs=1", "compile=true"]), tmp_path, build=build_linear)
-    assert compiled == [Linear]
+    config = override(TINY, ["optim.epochs=1", "compile=true"])
+    train_run(config, tmp_path / "module", build=build_linear)
+    train_run(config, tmp_path / "network")
+    assert [kind.__name__ for kind in compiled] == ["Linear", "SmallCNN"]  # of a Network only the backbone
 
 
 @pytest.mark.slow

@@ -4,12 +4,13 @@ Every random draw is a function of seed, epoch, step and rank, so that resuming 
 states. The auxiliary loss of a pooling layer comes from ``model(x, return_loss=True)``.
 """
 
+import copy
 import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -151,7 +152,7 @@ class Trainer:
         """Create optimizer and schedule of a stage; restore them if the checkpoint is of this stage."""
         set_trainable(self.model, stage.frozen)
         optimizer = create_optimizer(self.model, stage.optim)
-        model: Any = torch.compile(self.model) if self.config.compile else self.model
+        model = _with_compiled_backbone(self.model) if self.config.compile else self.model
         self.stage_index, self.optimizer = index, optimizer
         self._model, self._optimizer = self.fabric.setup(model, optimizer)
         self.schedule = create_schedule(optimizer, stage.optim, self.steps)
@@ -368,3 +369,16 @@ class Trainer:
             f"training images of the batch: {images}; lower optim.lr (now {self.optimizer.param_groups[0]['lr']:.3g}), "
             "set optim.clip_norm, or check these images."
         )
+
+
+def _with_compiled_backbone(model: nn.Module) -> nn.Module:
+    """Return a copy that shares all weights and runs the backbone compiled, for the training steps.
+
+    Poolings have kernels of their own, and ``model`` itself stays uncompiled: evaluation has batches of
+    several sizes. Later models with the same backbone need no compilation.
+    """
+    if not isinstance(model, Network):
+        return cast(nn.Module, torch.compile(model))
+    compiled = copy.copy(model)
+    compiled._modules = {**model._modules, "backbone": cast(nn.Module, torch.compile(model.backbone))}
+    return compiled
