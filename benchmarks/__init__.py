@@ -1,1 +1,1 @@
-"""Scripts that measure; each writes a record with commit, hardware, versions and seeds into benchmarks/results/."""
+"""Scripts that measure; each writes a record with commit, hardware and seeds."""

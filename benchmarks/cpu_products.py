@@ -1,14 +1,14 @@
 """Measure iSICE on a CPU against the time of its matrix products alone.
 
-Usage: python benchmarks/cpu_products.py [--sizes 64 128 256] [--batch 8] [--threads 1 2] [--out FILE]
+Usage: python benchmarks/cpu_products.py [--sizes 64 128 256] [--batch 8] [--threads 1 2]
 
 The products are recorded while the operation runs, then replayed on preallocated buffers that
 overlap as the operation's own memory did. Both are timed in alternation and the shortest time of
 each is kept. One thread is timed by CPU time, several by wall time.
 
-With a C++ compiler, the operation is also timed under torch.compile (with ``cpp_wrapper``). Compiled
-forward and backward share products, which costs memory. Their time is compared with that of as many
-products of the replay.
+With a C++ compiler, the operation is also timed under torch.compile (with ``cpp_wrapper``).
+Compiled forward and backward share products, which costs memory. Their time is compared with that
+of as many products of the replay.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def _place(tensor: Tensor) -> Place:
 
 
 def _buffers(places: set[Place]) -> dict[Place, Tensor]:
-    """Allocate a buffer per place. Places that overlapped share memory, so that cache hits are the same.
+    """Allocate a buffer per place; places that overlapped share memory, for the same cache hits.
 
     Buffers are zero: no chain of products overflows or becomes denormal.
     """

@@ -1,9 +1,10 @@
 """Compare poolings on held-out training images, with the first three blocks of VGG-16 frozen.
 
-The frozen blocks are computed once per image and mirror image, so a run of 16 epochs takes seconds. Half of the
-training images of every class are trained on, the other half measures accuracy; the test images are not read.
+The frozen blocks are computed once per image and mirror image, so a run of 16 epochs takes seconds.
+Half of the training images of every class are trained on, the other half measures accuracy; the
+test images are not read.
 
-Usage: python benchmarks/frozen_blocks.py --data FOLDER --weights FILE [--seeds 0 1 2] [--only "label" …] [--out FILE]
+Usage: python benchmarks/frozen_blocks.py --data FOLDER --weights FILE [--seeds 0 1 2] [--out FILE]
        FOLDER holds train/<class>/*.jpg, FILE the features of VGG-16 in torchvision's names.
 """
 

@@ -1,7 +1,7 @@
-"""Benchmark the second-order layers on a GPU: time, memory, accuracy, fraction of the hardware limits.
+"""Benchmark the second-order layers on a GPU: time, memory, accuracy, share of the hardware limits.
 
-Usage: python benchmarks/gpu_speed.py [--quick] [--features FILE.npy] [--authors SICE.py] [--out FILE]
-       python benchmarks/gpu_speed.py --recount FILE    recounts the operations of a record and keeps its times
+Usage: python benchmarks/gpu_speed.py [--quick] [--features FILE.npy] [--authors SICE.py]
+       python benchmarks/gpu_speed.py --recount FILE    counts the operations of a record anew
        python benchmarks/gpu_speed.py --small    a smoke test of the script on any machine
 
 Backends: the kernels ("auto"), PyTorch ("torch") and the published algorithm by autograd
@@ -73,7 +73,7 @@ def pytorch_only() -> Iterator[None]:
 
 
 def make_layer(name: str, channels: int, seed: int) -> Pooling:
-    """Create a layer with default options and nonzero parameters, so that every gradient is tested."""
+    """Create a layer with default options and nonzero parameters, to test every gradient."""
     layer = create_pooling(name, channels)
     generator = torch.Generator().manual_seed(seed)
     for parameter in layer.parameters():
@@ -106,9 +106,10 @@ def count_products(name: str) -> int:
 def arithmetic(name: str, shape: Shape, n: int, itemsize: int) -> dict[str, float]:
     """Return operations and minimal memory traffic of forward and backward.
 
-    A product LC counts D³ operations, half of 2·D³, because it is symmetric; so does each of the two of its derivative
-    dL·C + L·dC. The backward pass computes all three. The covariance counts D²·N forward and 2·D²·N backward. The
-    traffic is that of features, vectors and their gradients alone, each read or written once.
+    A product LC counts D³ operations, half of 2·D³, because it is symmetric; so does each of the
+    two of its derivative dL·C + L·dC. The backward pass computes all three. The covariance counts
+    D²·N forward and 2·D²·N backward. The traffic is that of features, vectors and their gradients
+    alone, each read or written once.
     """
     forward, d = count_products(name), shape.channels
     backward, vector = 3 * forward, d * (d + 1) // 2
@@ -133,7 +134,7 @@ def value_and_gradient(function: Function, x: Tensor, cotangent: Tensor) -> tupl
 
 
 def errors(function: Function, x: Tensor, cotangent: Tensor, exact: tuple[Tensor, Tensor]) -> dict[str, float]:
-    """Return the relative errors of value and gradient, over all images of ``exact`` and for the median one."""
+    """Return the relative errors of value and gradient, over all images and for the median one."""
     found = value_and_gradient(function, x, cotangent)
     pairs = [(a[: len(b)], b) for a, b in zip(found, exact, strict=True)]
     names = ("error", "gradient_error")

@@ -1,22 +1,24 @@
 """Compare the graphical lasso with scikit-learn, GGLasso and cvxpylayers at matched accuracy.
 
 Usage:
-    python benchmarks/graphical_lasso.py [--sizes 32 64 128 256] [--batch 8] [--peers sklearn gglasso] [--out FILE]
+    python benchmarks/graphical_lasso.py [--sizes 32 64 128 256] [--peers sklearn gglasso]
     python benchmarks/graphical_lasso.py --device cuda [--out FILE]
     python benchmarks/graphical_lasso.py --layer [--out FILE]
 
-CPU: the same matrices and objective for all; CPU time of one thread per matrix; rounds are interleaved and the
-shortest counts. Each side runs at the loosest tolerance that suffices:
+CPU: the same matrices and objective for all; CPU time of one thread per matrix; rounds are
+interleaved and the shortest counts. Each side runs at the loosest tolerance that suffices:
 
-- the peer: the loosest whose answers are all within the target of the optimum, measured by the objective;
+- the peer: the loosest whose answers are all within the target of the optimum,
+  measured by the objective;
 - the solver: the loosest whose answers are as accurate as the peer's worst one (at least 1e-9·D);
 - a peer that misses the target is marked "short", and its last attempt is timed;
-- without a target (None) the peer runs at its default tolerance, the solver at the accuracy that gave, or at 1e-4·D.
+- without a target (None) the peer runs at its default tolerance, the solver at the
+  accuracy that gave, or at 1e-4·D.
 
 The optimum is the solver's own, certified to 1e-10·D.
 
-CUDA: batches in float32; medians of CUDA events; peak memory beyond what was allocated before the call; and the time
-per matrix of scikit-learn on one thread of the same machine, to 1e-4·D.
+CUDA: batches in float32; medians of CUDA events; peak memory beyond what was allocated before the
+call; and the time per matrix of scikit-learn on one thread of the same machine, to 1e-4·D.
 
 --layer: value and gradient of a cvxpylayers layer for small D.
 """
@@ -52,7 +54,7 @@ PEER_TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6)
 
 
 def relu_like(size: int, batch: int, seed: int) -> Tensor:
-    """Return singular correlation matrices of rectified features with D/4 factors, at D/2 positions."""
+    """Return singular correlation matrices of rectified features: D/4 factors, D/2 positions."""
     generator = torch.Generator().manual_seed(seed)
     factors, samples = size // 4, size // 2
     loadings = torch.randn(batch, size, factors, generator=generator, dtype=torch.float64) / math.sqrt(factors)
@@ -170,10 +172,11 @@ def loosest_sufficient(cell: Cell, peer: str, target: float | None) -> dict[str,
 
 
 def loosest_of_ours(cell: Cell, target: float, wanted: float) -> float:
-    """Find the solver's loosest tolerance, at most ``target``, whose suboptimality is within ``wanted``·D."""
+    """Find the loosest tolerance up to ``target`` whose suboptimality is within ``wanted``·D."""
     for quarter in itertools.count():
         tol = target * 10 ** (-quarter / 4)
-        # A certificate within ``wanted`` suffices; otherwise judge by the objective, as for the peer.
+        # A certificate within ``wanted`` suffices; otherwise judge by the
+        # objective, as for the peer.
         if tol <= wanted or cell.error(cell.ours(tol)[1].precision.numpy()) <= wanted:
             return max(tol, 1e-9) if tol > wanted else max(wanted, 1e-9)
     raise AssertionError
@@ -197,7 +200,7 @@ def compare(cell: Cell, peer: str, target: float | None, rounds: int) -> dict[st
 
 
 def one_thread(peers: Iterable[str]) -> None:
-    """Limit all libraries to one thread; load the peers first, so that the limit applies to them."""
+    """Limit all libraries to one thread; load the peers first, so that it applies to them."""
     from threadpoolctl import threadpool_limits
 
     for peer in peers:

@@ -3,9 +3,9 @@
 Usage:
     python benchmarks/graphical_lasso_memory.py [--size 1000] [--min-ratio 0.3] [--out FILE]
 
-One thread, five folds and 20 values of λ, D/2 samples of a random walk in noise. The peak is that of the
-process; what it held after the imports is given apart. Memory does not depend on ``tol``
-and on the smallest λ, so loose ones do.
+One thread, five folds and 20 values of λ, D/2 samples of a random walk in noise. The peak is that
+of the process; what it held after the imports is given apart. Memory does not depend on ``tol`` and
+on the smallest λ, so loose ones do.
 """
 
 import argparse

@@ -3,7 +3,8 @@
 Usage:
     python benchmarks/graphical_lasso_path.py [--sizes 50 200] [--out FILE]
 
-CPU time of one thread, the shorter of two rounds; λ from the largest useful one down to a twentieth of it.
+CPU time of one thread, the shorter of two rounds; λ from the largest useful one
+down to a twentieth of it.
 """
 
 import argparse

@@ -1,17 +1,19 @@
-"""Compare the graphical lasso on a CPU with the best setting of every peer, one matrix and batches apart.
+"""Compare the graphical lasso on a CPU with the best setting of every peer, per matrix and batch.
 
 Usage:
-    python benchmarks/graphical_lasso_peers.py [--quic LIBRARY] [--sizes 50 200 500 1000] [--out FILE]
+    python benchmarks/graphical_lasso_peers.py [--quic LIBRARY] [--sizes 50 200 500 1000]
 
-``--quic`` names QUIC.C of skggm, compiled as a shared library and linked with LAPACK whose integers have
-64 bits; without it QUIC is left out. GGLasso and skglm are left out where they are not installed.
+``--quic`` names QUIC.C of skggm, compiled as a shared library and linked with LAPACK
+whose integers have 64 bits; without it QUIC is left out. GGLasso and skglm are left out
+where they are not installed.
 
-Every solver gets the same correlation matrix and objective. Its tolerance is the loosest of a ladder whose
-answer is within the target of the optimum, measured by the objective in float64. Where scikit-learn's
-``enet_tol`` is free, the default and 0.1·tol/D are both tried and the faster one that suffices counts. CPU time
-of one thread; the solvers take turns in every round, and the shortest of the rounds counts. An attempt beyond
-``--limit`` seconds ends the ladder: the peer is recorded as slower than that, and left out of larger matrices of
-that kind and λ. The optimum is known to 1e-8·D. Batches of ours are measured up to D = 200.
+Every solver gets the same correlation matrix and objective. Its tolerance is the loosest of a
+ladder whose answer is within the target of the optimum, measured by the objective in float64. Where
+scikit-learn's ``enet_tol`` is free, the default and 0.1·tol/D are both tried and the faster one
+that suffices counts. CPU time of one thread; the solvers take turns in every round, and the
+shortest of the rounds counts. An attempt beyond ``--limit`` seconds ends the ladder: the peer is
+recorded as slower than that, and left out of larger matrices of that kind and λ. The optimum is
+known to 1e-8·D. Batches of ours are measured up to D = 200.
 """
 
 import argparse
@@ -147,7 +149,7 @@ def timed_batch(cell: Cell, cov: Tensor, tol: float) -> float:
 
 
 def loosest(solve: Solver, cell: Cell, target: float, limit: float) -> dict[str, Any]:
-    """Return the loosest tolerance whose answer for the first matrix is within ``target``·D of the optimum."""
+    """Return the loosest tolerance that solves the first matrix to within ``target``·D."""
     matrix = cell.cov[0].numpy()
     for tol in (t for t in LADDER if solve is not run_ours or t <= target):
         seconds, answer = seconds_of(lambda tol=tol: solve(matrix, cell.sparsity, tol))

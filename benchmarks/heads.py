@@ -1,6 +1,6 @@
 """Measure time and memory of every registered pooling, forward and backward.
 
-Usage: python benchmarks/heads.py [--only isice gap …] [--batch 32] [--channels 256] [--device cpu] [--out FILE]
+Usage: python benchmarks/heads.py [--only isice gap …] [--batch 32] [--channels 256] [--out FILE]
 """
 
 import argparse
@@ -34,7 +34,8 @@ def kept_mib(layer: Pooling, x: Tensor) -> float:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         out = layer(x.detach().requires_grad_())
-    # Keep `out` alive until here: the allocator could reuse a freed storage, which would be counted once.
+    # Keep `out` alive until here: the allocator could reuse a freed storage,
+    # which would be counted once.
     del out
     return sum(kept.values()) / 2**20
 

@@ -1,13 +1,13 @@
 """Measure the input pipeline, from JPEG files to normalised batches, in images per second.
 
-Usage: python benchmarks/input_pipeline.py [--size 448] [--workers 0 1 2 4] [--root FOLDER] [--out FILE]
+Usage: python benchmarks/input_pipeline.py [--size 448] [--workers 0 1 2 4] [--root FOLDER]
 
-Cases: decoding in one thread (torchvision and Pillow); decoding, resizing and flipping in worker processes; flipping
-images cached in memory; and, with CUDA, decoding the dataset on the GPU and batches from the GPU cache. Batches are
-copied to the device and normalised there.
+Cases: decoding in one thread (torchvision and Pillow); decoding, resizing and flipping in worker
+processes; flipping images cached in memory; and, with CUDA, decoding the dataset on the GPU and
+batches from the GPU cache. Batches are copied to the device and normalised there.
 
-Without --root (an image folder), JPEG files of 500×375 pixels of 1/f noise are generated; they are about as large as
-photographs. Files come from the page cache, so the disk is not measured.
+Without --root (an image folder), JPEG files of 500×375 pixels of 1/f noise are generated; they are
+about as large as photographs. Files come from the page cache, so the disk is not measured.
 """
 
 import argparse

@@ -30,7 +30,8 @@ def count_flops() -> FlopCounterMode:
 def median_ms(run: Callable[[], object], device: torch.device, repeats: int) -> float:
     """Return the median time of ``run`` in milliseconds after one warm-up.
 
-    Timed by CUDA events on a GPU, where the runs are queued without synchronisation, and by the wall clock on a CPU.
+    Timed by CUDA events on a GPU, where the runs are queued without synchronisation, and
+    by the wall clock on a CPU.
     """
     run()
     return statistics.median(times_ms(run, device, repeats))
@@ -70,7 +71,7 @@ def forward_backward(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[T
 
 
 def cost(function: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, float]:
-    """Return the FLOPs of matrix products, forward and backward, and the MiB saved for backward per image."""
+    """Return the FLOPs of matrix products, both passes, and the MiB kept for backward per image."""
     kept: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -90,7 +91,7 @@ def cost(function: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, float]:
 
 
 def peak_mib(run: Callable[[], object], device: torch.device) -> float | None:
-    """Return the peak GPU memory of ``run`` in MiB beyond what was allocated before; None on a CPU."""
+    """Return the peak GPU memory of ``run`` in MiB beyond that held before; None on a CPU."""
     if device.type != "cuda":
         return None
     torch.cuda.synchronize()
@@ -121,7 +122,7 @@ def write_results(
     rows: list[dict[str, Any]],
     code: str | None = None,
 ) -> None:
-    """Write a record: title, command, commit (``code`` if git cannot tell), hardware, seed and rows."""
+    """Write a record: title, command, commit (else ``code``), hardware, seed and rows."""
     record = {
         "title": title,
         "command": command,

@@ -1,6 +1,6 @@
 """Compute features of a network for gpu_speed.py --features: an array (B, C, N) in a .npy file.
 
-Usage: python benchmarks/network_features.py IMAGES OUT.npy [--weights FILE] [--model vgg16] [--size 224]
+Usage: python benchmarks/network_features.py IMAGES OUT.npy [--weights FILE] [--model vgg16]
                                              [--channels 256] [--count 32]
 
 IMAGES is a folder with JPEG files, at any depth. ``count`` of them, evenly spaced in their sorted

@@ -54,7 +54,7 @@ def fill(page: Path, tables: Mapping[str, str]) -> None:
 
 
 def provenance(record: dict[str, Any]) -> str:
-    """Return machine, version, commit and seed of a record, and its command on lines of at most 100 characters."""
+    """Return machine, version, commit and seed of a record, and its command in short lines."""
     hardware = record["hardware"]
     place = hardware.get("gpu") or hardware["cpu"] + (
         f", {hardware['threads']} threads" if "threads" in hardware else ""

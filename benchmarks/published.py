@@ -1,7 +1,7 @@
 """The published algorithms, differentiated by autograd: a baseline for the layers.
 
-Written from Alg. 1 and 2 of the paper: the centring matrix, Y and Z of every Newton–Schulz step, and
-all N steps of iSICE, although the last has step size zero. Autograd saves every intermediate.
+Written from Alg. 1 and 2 of the paper: the centring matrix, Y and Z of every Newton–Schulz step,
+and all N steps of iSICE, although the last has step size zero. Autograd saves every intermediate.
 """
 
 import torch

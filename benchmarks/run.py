@@ -1,6 +1,6 @@
 """Time every operation of benchmarks/specs.py whose tests pass.
 
-Usage: python benchmarks/run.py [--only isice …] [--batch 8] [--channels 256] [--device cpu] [--out FILE]
+Usage: python benchmarks/run.py [--only isice …] [--batch 8] [--channels 256] [--out FILE]
 """
 
 import argparse

@@ -35,7 +35,7 @@ FEWEST_STEPS, MOST_STEPS = 5, 20
 
 
 def count_bytes() -> list[dict[str, Any]]:
-    """Count the parameters of the paper's backbones with reduction and of every pooling with classifier."""
+    """Count the parameters of the paper's backbones with reduction and of every pooling."""
     rows: list[dict[str, Any]] = []
     for name in PAPER_BACKBONES:
         model = create_model(name, pooling="gap", num_classes=0, reduce=CHANNELS)
@@ -56,7 +56,8 @@ def head_parameters(name: str, classes: int) -> int:
 def measure_processes(repeats: int) -> list[dict[str, Any]]:
     """Time the same small run with one and with two processes of one thread each, alternating.
 
-    Wall-clock speed depends on other load; CPU time per image shows the overhead of the second process.
+    Wall-clock speed depends on other load; CPU time per image shows the
+    overhead of the second process.
     """
     rows = []
     for batch in (64, 512):
@@ -106,7 +107,7 @@ def work(folder: str, batch: int) -> None:
 
 
 def measure_gpu(device: torch.device, args: argparse.Namespace, save: Callable[[list[dict[str, Any]]], None]) -> None:
-    """Time training steps, sharing ``args.seconds`` among the cases; save the rows after each case."""
+    """Time training steps for ``args.seconds`` in all; save the rows after each case."""
     torch.backends.cudnn.benchmark = True  # as in training
     cases = [(b, p, d) for d in args.data for b in args.backbones for p in args.poolings]
     end, rows = time.perf_counter() + args.seconds, []
@@ -125,7 +126,7 @@ def measure_gpu(device: torch.device, args: argparse.Namespace, save: Callable[[
 def time_steps(
     backbone: str, head: str, size: int, classes: int, batch: int, device: torch.device, seconds: float
 ) -> dict[str, Any]:
-    """Return the median AdamW step in bfloat16 on random images, within about ``seconds`` including set-up."""
+    """Return the median AdamW step in bfloat16 on random images, within about ``seconds``."""
     start = time.perf_counter()
     cuda = device.type == "cuda"
     if cuda:

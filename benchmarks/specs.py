@@ -1,4 +1,4 @@
-"""The operations of benchmarks/run.py: inputs, reference, and tests that must pass before timing."""
+"""The operations of benchmarks/run.py: inputs, reference, and tests to pass before timing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from isice.ops.vectorize import vectorize_reference
 
 @dataclass(frozen=True)
 class Spec:
-    """An operation. ``function`` and ``reference`` take the same tensor, features or covariance matrices."""
+    """An operation; ``function`` and ``reference`` take the same features or matrices."""
 
     function: Callable[[Tensor], Tensor]
     reference: Callable[[Tensor], Tensor]
@@ -46,7 +46,7 @@ SPECS: dict[str, Spec] = {
 
 
 def make_input(spec: Spec, batch: int, channels: int, side: int, device: torch.device, seed: int) -> Tensor:
-    """Return random ReLU features (B, C, H, W) or their covariance, with a ridge that keeps eigh differentiable."""
+    """Return random ReLU features (B, C, H, W) or their covariance with a small ridge."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(batch, channels, side, side, generator=generator).relu().to(device)
     if spec.takes == "features":

@@ -41,7 +41,7 @@ def start_reading(device: torch.device) -> subprocess.Popen[str] | None:
 
 
 def finish_reading(process: subprocess.Popen[str] | None) -> dict[str, float]:
-    """Return median clock rate (MHz) and power (W) and their limits, as far as the driver reports them."""
+    """Return median clock rate (MHz) and power (W) and their limits, if the driver has them."""
     if process is None:
         return {}
     process.terminate()
@@ -62,7 +62,7 @@ def finish_reading(process: subprocess.Popen[str] | None) -> dict[str, float]:
 
 
 def measure(run: Callable[[], object], device: torch.device, seconds: float, rest: float) -> dict[str, float]:
-    """Time ``run`` at the start and in the second half of ``seconds``, with clock rate and power."""
+    """Time ``run`` at the start and in the second half of ``seconds``, with clock and power."""
     times_ms(run, device, 2)
     time.sleep(rest)
     begin = time.perf_counter()

@@ -1,6 +1,6 @@
 """Attach a pooling to one small network of every family in timm, and make a training step.
 
-Usage: nice python benchmarks/timm_architectures.py [--out benchmarks/results/timm_architectures.json] [NAME ...]
+Usage: nice python benchmarks/timm_architectures.py [--out FILE] [NAME ...]
 
 A network counts as trained if the loss is finite, every parameter of the backbone has a finite
 gradient, and one step of gradient descent changes the loss. Weights are random.
@@ -46,7 +46,7 @@ LARGE = ("giant", "huge", "large", "xl", "xxl", "base", "so400m", "gigantic", "e
 
 
 def smallest_of(family: str) -> str | None:
-    """Return the network of a timm module with the fewest parameters, among those whose names sound small.
+    """Return the network of a timm module with the fewest parameters, by the sound of its name.
 
     None if it is too large to try.
     """

@@ -4,10 +4,10 @@ Usage: python benchmarks/training_step.py [--heads gap isice …] [--modes high 
        python benchmarks/training_step.py --profile isice [--profile-out FILE]
        python benchmarks/training_step.py --small    a smoke test of the script on any machine
 
-A step is forward, loss, backward, AdamW (fused on a GPU) and zero_grad. On a GPU the backbone runs in
-bfloat16 autocast and channels_last; the poolings compute in float32. Poolings and modes are
-interleaved, so that changes of the clock rate affect all. Times are medians of CUDA events after a
-warm-up.
+A step is forward, loss, backward, AdamW (fused on a GPU) and zero_grad. On a GPU the
+backbone runs in bfloat16 autocast and channels_last; the poolings compute in float32.
+Poolings and modes are interleaved, so that changes of the clock rate affect all. Times are
+medians of CUDA events after a warm-up.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def make_batch(args: argparse.Namespace) -> tuple[Tensor, Tensor]:
 
 
 def choose_mode(mode: str, cuda: bool) -> None:
-    """Set the precision of products on a GPU. On a CPU, it may select instructions that are missing."""
+    """Set the precision of products on a GPU; a CPU may lack the instructions."""
     if cuda:
         torch.set_float32_matmul_precision(mode)
 
@@ -88,7 +88,8 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     for turn in range(args.warm_up + args.rounds):
         for mode, head in times:
             choose_mode(mode, cuda)
-            # Skip the first of three: its launches are not hidden behind a step of the same network.
+            # Skip the first of three: its launches are not hidden behind a
+            # step of the same network.
             elapsed = steps_ms([trainers[head].step] * 3, cuda)[1:]
             if turn >= args.warm_up:
                 times[mode, head] += elapsed

@@ -1,4 +1,4 @@
-"""Measure what iSICE computes at its defaults: distance from the inverse, sparsity, effect of each option.
+"""Measure what iSICE computes at its defaults: distance from the inverse, zeros, effect of options.
 
 Usage: python benchmarks/what_isice_computes.py [--out FILE]
 """

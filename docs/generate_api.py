@@ -19,7 +19,7 @@ MODULES = (
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """Return ``__all__``, or the functions and classes of the package that the module defines or collects."""
+    """Return ``__all__``, or the functions and classes that the module defines or collects."""
     if hasattr(module, "__all__"):
         return sorted(module.__all__)
     collects = module.__name__ == "isice.functional"

@@ -1,4 +1,4 @@
-"""Tables of docs/choosing.md: every comparison of poolings among the training records, and sizes of feature maps."""
+"""Tables of docs/choosing.md: comparisons of poolings by training records, feature map sizes."""
 
 import json
 from collections import defaultdict
@@ -28,7 +28,7 @@ def pages() -> dict[Path, str]:
 
 
 def comparisons() -> str:
-    """Return one table for every setting in which at least two heads were trained, the best first."""
+    """Return one table for every setting with at least two trained heads, the best first."""
     parts = []
     for setting, runs in sorted(_by_setting().items()):
         heads = defaultdict(list)
@@ -45,7 +45,7 @@ def comparisons() -> str:
 
 
 def _by_setting() -> dict[str, list[Record]]:
-    """Return the finished training runs by what they share: folder, network, images, epochs and smoothing."""
+    """Return the finished runs by folder, network, images, epochs and label smoothing."""
     found = defaultdict(list)
     for folder, run in _runs():
         data, optim, model = (run["config"][part] for part in ("data", "optim", "model"))
@@ -82,7 +82,7 @@ def _vector(spec: str, channels: int) -> str:
 
 
 def _milliseconds(spec: str, channels: int) -> str:
-    """Return forward and backward pass at 256 channels and 14 × 14 positions on the GPU of the record."""
+    """Return forward and backward pass at 256 channels, 14 × 14 positions, on the record's GPU."""
     costs = {recorded_spec(row): row["forward_backward_ms"] for row in read_results("heads_cuda")["rows"]}
     known = channels == 256 and spec in costs
     return f"{costs[spec]:.2f}" if known else MISSING

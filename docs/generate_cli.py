@@ -1,4 +1,4 @@
-"""docs/cli.md: every command of ``isice`` with its arguments and options, from the application itself."""
+"""docs/cli.md: every command of ``isice`` with its arguments and options, from the application."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""Table 1's column VGG-16, Birds, beside our records: the page of the records, and a table of docs/accuracy.md."""
+"""Table 1's column VGG-16, Birds: the page of its records, and a table of docs/accuracy.md."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from isice.report.measured_numbers import MeasuredNumbers
 
 COLUMN = RESULTS / "table1_vgg16_cub200"
 PLACE = {"backbone": "vgg16", "dataset": "cub200"}
-# Recipe of the paper's text, in the folder itself, and recipe of the authors' script, in a sub-folder.
+# Recipe of the paper's text, in the folder itself, and recipe of the authors'
+# script, in a sub-folder.
 PUBLISHED = "published_cnn"
 NONE = "No run of this column is finished."
 
@@ -51,7 +52,7 @@ def finished_records() -> list[Record]:
 
 
 def paper_recipe(records: list[Record]) -> str:
-    """Return the column of all methods with a finished run of recipe ``paper_cnn``, and notes on the runs."""
+    """Return the column of the methods with a finished run of ``paper_cnn``, and notes on them."""
     rows, used, methods = [], list[Record](), _by_method(records)
     for method, paper, found in methods:
         if found:
@@ -80,7 +81,7 @@ def published_recipe(records: list[Record]) -> str:
 
 
 def _by_method(records: list[Record], *, labels: bool = True) -> list[tuple[str, str, list[Record]]]:
-    """Return label (or name), printed number and records of every method, in the order of the table."""
+    """Return label or name, printed number and records of every method, in the table's order."""
     experiment = load_experiment("table1")
     epochs = {record["config"]["optim"]["epochs"] for record in records}
     limits = {axis: (value,) for axis, value in PLACE.items()}

@@ -1,4 +1,4 @@
-"""Tables of the GPU pages, from the records of benchmarks/{gpu_speed,training_step,sustained,cpu_products}.py."""
+"""Tables of the GPU pages, from records of {gpu_speed,training_step,sustained,cpu_products}.py."""
 
 from collections.abc import Iterable
 from pathlib import Path

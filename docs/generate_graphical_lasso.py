@@ -63,7 +63,7 @@ def _is_typical(row: dict[str, Any]) -> bool:
 
 
 def _peers(record: dict[str, Any]) -> str:
-    """Milliseconds of every solver for one matrix, and ours per matrix of a batch, by cell and target."""
+    """Return milliseconds per matrix of every solver, and ours in a batch, by cell and target."""
     names = list(record["rows"][0]["solvers"])
     rows = []
     for row in record["rows"]:

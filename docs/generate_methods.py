@@ -66,7 +66,7 @@ def sections(documented: Any) -> tuple[str, str]:
 
 
 def options(cls: type[Pooling]) -> list[str]:
-    """Return the options as list items, documented by the class, its parents or the function it names."""
+    """Return the options as list items, as the class, its parents or its function document them."""
     items: dict[str, str] = {}
     for owner in cls.__mro__:
         described = [owner]

@@ -29,7 +29,7 @@ def pages() -> dict[Path, str]:
 
 
 def results() -> str:
-    """Return accuracy over three seeds and cost of the two poolings to begin with as a Markdown table."""
+    """Return accuracy over three seeds and cost of two poolings as a Markdown table."""
     steps = {row["head"]: row for row in read_results("training_step_partial_correlation_h200")["rows"]}
     rows = [
         (f"{name} (`{key}`)", *(_over_seeds(key, size) for size in SIZES), *_cost(steps[key]))
@@ -54,7 +54,7 @@ def cub_runs() -> str:
 
 
 def short_runs(pixels: int) -> dict[str, list[float]]:
-    """Return the test accuracies in percent of `isice run shrinkage_short`, by pooling, in the order of the seeds."""
+    """Return the test accuracies (%) of `isice run shrinkage_short` by pooling, in seed order."""
     found: dict[str, list[float]] = defaultdict(list)
     for folder in sorted((RESULTS / f"shrinkage_vgg16_cub200_{pixels}" / "short").iterdir()):
         record = _json(folder / "record.json")

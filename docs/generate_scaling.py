@@ -1,4 +1,4 @@
-"""Tables of the scaling pages, from the records of benchmarks/scaling.py, and the projection to many GPUs."""
+"""Tables of the scaling pages, from records of benchmarks/scaling.py, with a projection."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def pages() -> dict[Path, str]:
 
 
 def step_seconds(row: dict[str, Any], gpus: int) -> float:
-    """Return the time of a step on ``gpus`` GPUs: one GPU's step, then the all-reduce of all gradients."""
+    """Return the time of a step on ``gpus`` GPUs: that of one, then the all-reduce of gradients."""
     gradients = GRADIENT_BYTES * row["parameters"]
     bandwidth = BANDWIDTH["node" if gpus <= GPUS_PER_NODE else "network"]
     return row["step_ms"] / 1e3 + ring_bytes(gradients, gpus) / bandwidth
@@ -56,7 +56,7 @@ def run_hours(row: dict[str, Any], gpus: int) -> float:
 
 
 def memory_bytes(row: dict[str, Any], gpus: int) -> float:
-    """Return the peak per GPU: as measured on one, plus the gradient buckets of DistributedDataParallel."""
+    """Return the peak per GPU: as measured on one, plus DistributedDataParallel's buckets."""
     return row["peak_gpu_bytes"] + (GRADIENT_BYTES * row["parameters"] if gpus > 1 else 0)
 
 

@@ -47,7 +47,7 @@ def edge_filter(degrees: float, sigma: float) -> Tensor:
 
 
 def channels(image: Tensor) -> dict[str, Tensor]:
-    """Return name → map (H, W): opponent colours, and the strength of edges by direction and scale."""
+    """Return name → map (H, W): opponent colours, edge strength by direction and scale."""
     red, green, blue = image[0]
     yellow = (red + green) / 2
     found = {"red": red - green, "green": green - red, "blue": blue - yellow, "yellow": yellow - blue}

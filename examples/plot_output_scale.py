@@ -30,7 +30,7 @@ EPOCHS, BATCH, LEARNING_RATE, N_TRAIN, N_TEST = 20, 64, 1e-3, 800, 400
 
 
 def typical_entry(channels: int, normalize: str) -> float:
-    """Return the root mean square entry of descriptors of random ReLU features (14×14 positions)."""
+    """Return the root mean square of descriptors of random ReLU features (14×14 positions)."""
     features = torch.randn(2, channels, 14, 14, generator=torch.Generator().manual_seed(0)).relu()
     return float(F.vectorize(F.isice(F.covariance(features), normalize=normalize)).square().mean().sqrt())
 
@@ -46,7 +46,7 @@ def digit_covariances() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_errors(vectors: torch.Tensor, labels: torch.Tensor) -> tuple[float, list[float]]:
-    """Return the initial training loss of a linear classifier and its test error (%) after each epoch."""
+    """Return a linear classifier's initial loss and its test error (%) after each epoch."""
     train, test = (vectors[N_TEST:], labels[N_TEST:]), (vectors[:N_TEST], labels[:N_TEST])
     torch.manual_seed(0)
     classifier = torch.nn.Linear(vectors.shape[1], 10)

@@ -1,4 +1,4 @@
-"""Failing disks: an error at the n-th file operation below a folder, or a disk that is full from there on."""
+"""Failing disks: an error at the n-th file operation below a folder, or a disk that is full."""
 
 import errno
 import os
@@ -31,7 +31,8 @@ def _hook(event, arguments):
     if _Plan.left == 0:
         if _Plan.fault == "error":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        # Every later write to a file then fails; renaming and removing still work, as on a full disk.
+        # Every later write to a file then fails; renaming and removing still
+        # work, as on a full disk.
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 

@@ -1,4 +1,4 @@
-"""Names of classes, runs and titles that some output would read as markup. Every output shows them as they are."""
+"""Names of classes, runs and titles that look like markup; every output shows them as they are."""
 
 HOSTILE = (
     r"$\frac{1$",  # matplotlib's formulas

@@ -5,11 +5,12 @@ import os
 import pytest
 import torch
 
-# Without a GPU the kernels are tested by Triton's interpreter, which must be chosen before triton is imported.
+# Without a GPU the kernels are tested by Triton's interpreter, which must be chosen
+# before triton is imported.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files that train first, which take longest, so that parallel processes end together."""
+    """Run the files that train first, so that parallel processes end together."""
     items.sort(key=lambda item: "/train/" not in item.path.as_posix() and "/kernels/" not in item.path.as_posix())

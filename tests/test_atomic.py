@@ -1,4 +1,4 @@
-"""Every writer of the package: a file operation that fails, whichever it is, loses no file that was there."""
+"""Every writer of the package: no file operation that fails loses a file that was there."""
 
 import contextlib
 import os

@@ -7,14 +7,16 @@ import pytest
 
 from isice._extras import EXTRAS, missing_package
 
-# timm requires these two packages itself, and importing timm imports torchvision, which imports Pillow.
+# timm requires these two packages itself, and importing timm imports
+# torchvision, which imports Pillow.
 INSTALLED_WITH_TIMM = {"torchvision", "PIL", "huggingface_hub"}
 STUDIO = {package for packages in EXTRAS.values() for package in packages} - INSTALLED_WITH_TIMM | {
     "lightning",
     "scipy",
 }
 
-# Replaces the finder of installed packages by one that does not find some of them, as if they were not installed.
+# Replaces the finder of installed packages by one that does not find some of them, as if
+# they were not installed.
 HIDE = """
 import sys
 from importlib.machinery import PathFinder

@@ -1,4 +1,4 @@
-"""On a GPU: every layer and operation gives what it gives on the CPU in float64, forward and backward."""
+"""On a GPU: every layer and operation agrees with the CPU in float64, forward and backward."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Documents: code blocks and docstring examples run, links resolve, generated pages are up to date."""
+"""Documents: code blocks and docstring examples run, links resolve, generated pages are current."""
 
 import doctest
 import importlib.util
@@ -35,7 +35,7 @@ MODULES = sorted(
 
 
 def run_blocks(page: Path) -> dict[str, object]:
-    """Execute the Python blocks of a page in one namespace, without a warning about too few positions."""
+    """Execute the Python blocks of a page in one namespace, without shape warnings."""
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert blocks, f"{page.name} has no Python block"
     namespace: dict[str, object] = {}
@@ -91,7 +91,7 @@ def test_the_notebook_runs_and_has_no_outputs():
 
 
 def test_every_page_with_python_is_executed_by_a_test():
-    """The others run in tests/cli/test_training.py (training.md) and tests/pooling/test_plugins.py (plugins.md)."""
+    """The others run in tests/cli/test_training.py and tests/pooling/test_plugins.py."""
     executed = {"README.md", "getting_started.md", "timm.md", "graphical_lasso.md", "statistics.md"}
     executed |= {"training.md", "plugins.md"}
     found = {page.name for page in DOCUMENTS if "```python" in page.read_text(encoding="utf-8")}

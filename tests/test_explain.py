@@ -1,4 +1,4 @@
-"""Explanations: maps against closed forms, graphs against known ones, pages from a small trained run."""
+"""Explanations: maps against closed forms, graphs against known ones, pages of a small run."""
 
 import re
 import subprocess
@@ -84,7 +84,8 @@ def test_maps_are_enlarged_to_the_picture():
     large = mean_maps(model, x)
     assert small.shape[-1] < 64
     assert large.shape == (2, 64, 64)
-    # The corner pixels lie beyond the centres of the corner cells, where interpolation has nothing else to mix in.
+    # The corner pixels lie beyond the centres of the corner cells, where interpolation has
+    # nothing else to mix in.
     np.testing.assert_allclose(large[:, 0, 0], small[:, 0, 0], rtol=1e-5)
 
 
@@ -102,7 +103,8 @@ def test_class_maps_of_average_pooling_are_weighted_feature_maps(method):
 @pytest.mark.parametrize("method", ["centered", "hires_cam"])
 @pytest.mark.parametrize(("pooling", "degree"), [("covariance", 2), ("isqrt_cov", 1)])
 def test_class_maps_share_out_the_logit(pooling, degree, method):
-    # Euler: a head that is homogeneous in the features has ⟨gradient, features⟩ = degree · (logit − bias).
+    # Euler: a head that is homogeneous in the features has ⟨gradient, features⟩ =
+    # degree · (logit − bias).
     model, x = network(pooling), images()
     _, logits = seen_by_pooling(model, x)
     maps, _ = class_maps(model, x, [2, 0], method=method)

@@ -1,6 +1,7 @@
-"""The facade has every public operation, and each rejects what it cannot take: who, what was expected, what was got.
+"""The facade has every public operation; each rejects bad input: who, expected, got.
 
-An operation that calls another may leave the check to it: ``tensor_sketch`` fails as ``tensor_sketches``.
+An operation that calls another may leave the check to it: ``tensor_sketch``
+fails as ``tensor_sketches``.
 """
 
 import importlib

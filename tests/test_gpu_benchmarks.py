@@ -124,7 +124,8 @@ def test_tables_from_records(generator, monkeypatch):
     times = "21.00 / 130.00 | — | — | — | — | 3.00 / 12.35 | — |"
     assert f"| iSICE | 128 | 256 | 14² | 137.0 / 135.0 | {times}" in internals
     assert "| iSICE | kernels | high | 2e-05 / 3e-05 (1e-05) | — |" in internals
-    # 80 stages of two factors and, with the derivative, four: 10 tiles read 64 rows of each, 256 numbers of 2·16 bits.
+    # 80 stages of two factors and, with the derivative, four: 10 tiles read 64 rows of each,
+    # 256 numbers of 2·16 bits.
     terabytes = 128 * 80 * (2 + 4) * 10 * 64 * 256 * 4 / 12.35e-3 / 1e12
     assert f"| iSICE | 128 | 256 | high | 80 + 240 | 60 | 8% | 16% | 1% | {terabytes:.1f} |" in internals
     assert "| product 8192³, bfloat16 | 750 | TFLOP/s |" in internals
@@ -140,7 +141,8 @@ def test_layers_are_accurate_and_counted(tmp_path, authors):
     assert len(rows) == 4 * 3 + 3  # four layers by three ways and dtypes, three of them as published
     assert [row["mode"] for row in layers if row["backend"] == "authors"] == ["highest", "high"]
     assert str(tmp_path) not in found["command"]
-    # N_s = 7: 4 + 5 + 5 for the first six steps and 2 for the last, in each of five inverses; the last one is left out.
+    # N_s = 7: 4 + 5 + 5 for the first six steps and 2 for the last, in each of five inverses;
+    # the last one is left out.
     products = {"precision": 16, "isice": 5 * 16, "isice_mlp": 5 * 16}
     for row in rows:
         assert row["error"] < 1e-5

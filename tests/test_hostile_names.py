@@ -1,4 +1,4 @@
-"""Names that look like markup, in every output: terminal, Markdown, LaTeX, HTML, figures, model cards."""
+"""Names that look like markup in every output: terminal, Markdown, LaTeX, HTML, figures, cards."""
 
 import io
 import json

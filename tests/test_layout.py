@@ -1,4 +1,4 @@
-"""The layout: imports go one way, the core needs no studio, Triton stays in kernels, files stay readable."""
+"""The layout: one-way imports, a core without the studio, Triton in kernels only, short files."""
 
 import ast
 import subprocess
@@ -13,8 +13,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "isice"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-# What each part may import from the package, in addition to itself and FOUNDATION. A part is a folder or file of
-# src/isice; experiments/jobs is separate, because it computes what experiments only describes.
+# What each part may import from the package, in addition to itself and FOUNDATION. A part is a
+# folder or file of src/isice; experiments/jobs is separate, because it computes what
+# experiments only describes.
 FOUNDATION = {"_atomic", "_checks", "_markup", "_parent", "_specs", "_tables"}
 CORE = {
     **{name: set() for name in FOUNDATION},
@@ -59,7 +60,7 @@ def part(path):
 
 
 def imported_modules(path):
-    """Absolute names of everything a file imports, relative imports resolved, also inside functions."""
+    """Absolute names of everything a file imports, also relatively or inside functions."""
     package = ["isice", *path.relative_to(PACKAGE).parts[:-1]]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

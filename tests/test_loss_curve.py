@@ -1,4 +1,4 @@
-"""On a GPU: the loss curve of a network trained on the kernels is that of one trained on PyTorch."""
+"""On a GPU: a network trained on the kernels has the loss curve of one trained on PyTorch."""
 
 import contextlib
 import functools
@@ -18,13 +18,14 @@ pytestmark = [
 ]
 STEPS, BATCH, CLASSES, CHANNELS = 300, 64, 4, 12
 EARLY, WINDOW = 10, 50
-# Largest relative difference of the first losses: float32 against float64 gave 1e-4 and less, TF32-like noise 1e-3.
+# Largest relative difference of the first losses: float32 against float64 gave 1e-4 and
+# less, TF32-like noise 1e-3.
 EARLY_TOLERANCE = {"high": 1e-3, "medium": 1e-2}
 
 
 @functools.cache
 def loss_curve(head: str, backend: str, mode: str, device: str = "cuda", dtype: torch.dtype = torch.float32) -> Tensor:
-    """The losses of 300 steps on textures whose classes differ by covariance only; same seed, same batches."""
+    """Losses of 300 steps on textures that differ by covariance only; same seed, same batches."""
     images, labels = make_textures(1024, family="correlation", n_classes=CLASSES, channels=CHANNELS, size=14, seed=1)
     images, labels = images.to(device, dtype), labels.to(device)
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Pinned versions: every dependency has one with hashes, and constraints-lowest.txt holds the lower bounds."""
+"""Pinned versions: each dependency has one with hashes; constraints-lowest.txt has the lowest."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""Scaling: the projection agrees with arithmetic by hand, and the benchmark saves a record after every case."""
+"""Scaling: the projection agrees with arithmetic by hand; the benchmark saves after every case."""
 
 import importlib
 import json

@@ -111,7 +111,8 @@ def test_the_site_builds_strictly(site):
         assert [url for url in loaded if "squidfunk" not in url] == [], page
 
 
-# All pages in frames of the width of a phone or a desktop: how wide they are, and the colour behind them.
+# All pages in frames of the width of a phone or a desktop: how wide they are, and
+# the colour behind them.
 FRAMES = """<!doctype html><body>{frames}<script>
 addEventListener("load", () => {{
   document.body.dataset.found = JSON.stringify([...document.querySelectorAll("iframe")].map(frame => {{

@@ -53,7 +53,8 @@ def write_arrays(path: Path, **arrays: Any) -> None:
 def replace_files(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder whose files replace those of the same name in ``folder``.
 
-    They are moved after the block. If the block or a move fails, ``folder`` keeps its earlier files.
+    They are moved after the block. If the block or a move fails,
+    ``folder`` keeps its earlier files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".new-", suffix=".partial", dir=folder))
@@ -68,7 +69,7 @@ def replace_files(folder: Path) -> Iterator[Path]:
 
 
 def _exchange(files: list[Path], folder: Path, old: Path) -> None:
-    """Move ``files`` to ``folder`` and the files they replace to ``old``; undo all moves on an error."""
+    """Move ``files`` to ``folder`` and those they replace to ``old``; undo all on an error."""
     for file in files if os.name == "posix" else ():
         _sync(file)
     done: list[Path] = []
@@ -114,7 +115,7 @@ def write_folder(place: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def readable_folder(place: Path) -> Path:
-    """Return where the content of ``place`` is: at ``place``, or, between two renames, beside it."""
+    """Return where the content of ``place`` is: there, or, between two renames, beside it."""
     return place if place.exists() or not _previous(place).exists() else _previous(place)
 
 

@@ -122,7 +122,7 @@ def check_feature_map(who: str, x: Any, channels: int | None = None) -> None:
 
 
 def check_feature_set(who: str, x: Any) -> None:
-    """Raise unless ``x`` is a tensor of features (B, C, N) with at least one channel and position."""
+    """Raise unless ``x`` is a tensor of features (B, C, N) with a channel and a position."""
     if x.ndim != 3 or 0 in x.shape[1:]:
         raise ValueError(
             f"{who}: expected features (B, C, N), got {tuple(x.shape)}; flatten the positions with x.flatten(2)."

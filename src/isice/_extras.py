@@ -23,8 +23,8 @@ def missing_package(error: ModuleNotFoundError) -> str | None:
     """Return a message with the extra that installs a missing package, or None for others.
 
     Example:
-        >>> missing_package(ModuleNotFoundError(name="matplotlib.pyplot"))
-        "isice: expected the package 'matplotlib', which is not installed; run pip install 'isice[report]'."
+        >>> missing_package(ModuleNotFoundError(name="matplotlib.pyplot")).split("; ")[1]
+        "run pip install 'isice[report]'."
     """
     package = (error.name or "").split(".")[0]
     for extra, packages in EXTRAS.items():

@@ -107,18 +107,18 @@ class DataConfig:
 class OptimConfig:
     """Optimizer, learning-rate schedule and training stages.
 
-    ``optimizer`` is ``"adamw"``, ``"sgd"``, or one of timm's, such as ``"timm:lamb"``.
-    After ``warmup_epochs`` of linear warmup the learning rate follows ``schedule``: ``step``
-    multiplies it by ``gamma`` at each milestone, ``cosine`` decays it to zero. The classifier may
-    have its own learning-rate factor and weight decay. One optimizer step takes ``data.batch_size``
-    images in ``accumulate`` micro-batches. ``ema_decay`` averages the weights, ``clip_norm`` clips
-    the gradient norm. Modules in ``freeze`` are not trained, nor are their BatchNorm statistics
+    ``optimizer`` is ``"adamw"``, ``"sgd"``, or one of timm's, such as ``"timm:lamb"``. After
+    ``warmup_epochs`` of linear warmup the learning rate follows ``schedule``: ``step`` multiplies
+    it by ``gamma`` at each milestone, ``cosine`` decays it to zero. The classifier may have its own
+    learning-rate factor and weight decay. One optimizer step takes ``data.batch_size`` images in
+    ``accumulate`` micro-batches. ``ema_decay`` averages the weights, ``clip_norm`` clips the
+    gradient norm. Modules in ``freeze`` are not trained, nor are their BatchNorm statistics
     updated. ``head_epochs`` first trains ``head_parts`` alone at the constant rate ``head_lr``
-    (default ``lr``); ``epochs`` with their schedule follow. ``layer_decay`` multiplies the rate of a
-    backbone layer once for every layer above it, ``pooling_lr_factor`` that of the pooling layer's
-    parameters. ``swa_epochs`` averages the weights of all steps of that many last epochs.
-    ``recipe_epochs`` are those of the recipe where fewer are trained, for the record.
-    ``patience`` stops a run whose accuracy on ``select_on`` has not improved for that many epochs.
+    (default ``lr``); ``epochs`` with their schedule follow. ``layer_decay`` multiplies the rate of
+    a backbone layer once for every layer above it, ``pooling_lr_factor`` that of the pooling
+    layer's parameters. ``swa_epochs`` averages the weights of all steps of that many last epochs.
+    ``recipe_epochs`` are those of the recipe where fewer are trained, for the record. ``patience``
+    stops a run whose accuracy on ``select_on`` has not improved for that many epochs.
     """
 
     optimizer: str = "adamw"
@@ -180,9 +180,9 @@ class RunConfig:
     ``select_on`` is the split on which the reported epoch is selected: ``"val"``, ``"test"`` (noted
     in the record), ``"last"`` for the last epoch, or ``"auto"`` for ``"val"`` if there is a
     validation split, else ``"last"``. ``eval_flip`` averages the predicted probabilities of every
-    image and its mirror image in evaluation. ``devices`` and ``nodes`` count the processes to start;
-    torchrun and SLURM set them instead. ``data.batch_size`` is the global batch size, summed over
-    all processes. ``wandb`` names a project of Weights & Biases to log every epoch to.
+    image and its mirror image in evaluation. ``devices`` and ``nodes`` count the processes to
+    start; torchrun and SLURM set them instead. ``data.batch_size`` is the global batch size, summed
+    over all processes. ``wandb`` names a project of Weights & Biases to log every epoch to.
 
     Example:
         >>> config = override(RunConfig(), ["model.pooling=gap", "optim.lr=0.01"])

@@ -24,7 +24,7 @@ class ChannelGraph:
 
     @property
     def regions(self) -> np.ndarray:
-        """Where both channels of a pair are active (P, H, W): the minimum of the two activations."""
+        """Return where both channels of a pair are active (P, H, W), as their minimum."""
         return np.asarray(self.activations.min(axis=1))
 
 

@@ -1,4 +1,4 @@
-"""⑧ Metrics of predictions: accuracy, confusion, calibration, confidence interval, mean ± deviation over seeds."""
+"""⑧ Metrics of predictions: accuracy, confusion, calibration, intervals, mean ± deviation."""
 
 import math
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Scores:
     confusion: "Tensor"
 
     def confused_pairs(self, most: int = 5) -> list[tuple[int, int, int]]:
-        """Return the most frequent errors as (true class, predicted class, count), sorted by count."""
+        """Return the most frequent errors: (true class, predicted class, count), by count."""
         wrong = self.confusion.clone().fill_diagonal_(0)
         counts, cells = wrong.flatten().topk(min(most, wrong.numel()))
         pairs = zip(cells.tolist(), counts.tolist(), strict=True)
@@ -134,7 +134,7 @@ def mean_std(values: Sequence[float]) -> MeanStd:
 
 
 def wilson_interval(accuracy: float, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Return the Wilson score interval (95 % by default) of an accuracy on ``n`` images (Wilson 1927).
+    """Return Wilson's score interval (1927), by default 95 %, of an accuracy on ``n`` images.
 
     Example:
         >>> low, high = wilson_interval(0.9, 100)

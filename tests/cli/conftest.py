@@ -14,7 +14,7 @@ def wide(monkeypatch):
 
 @pytest.fixture(scope="session")
 def birds(tmp_path_factory):
-    """A folder with pictures, a run trained on them, and files to predict: a good one and a bad one."""
+    """A folder with pictures, a run trained on them, and files to predict, good and bad."""
     folder = tmp_path_factory.mktemp("birds")
     make_run(folder)
     (folder / "bad.png").write_bytes(b"no picture")

@@ -1,4 +1,4 @@
-"""``isice list`` and ``isice doctor``: what they print, without importing torch where it is not needed."""
+"""``isice list`` and ``isice doctor``: what they print, without torch where it is not needed."""
 
 import re
 import subprocess

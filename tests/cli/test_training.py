@@ -83,7 +83,7 @@ def test_resume(monkeypatch, capsys, tmp_path):
 
 
 def test_every_command_of_the_guide_runs(tmp_path, monkeypatch):
-    """Blocks marked sh and python in docs/training.md, in their order, in a folder with some pictures."""
+    """Blocks marked sh and python in docs/training.md, in order, in a folder with pictures."""
     monkeypatch.chdir(tmp_path)
     shutil.rmtree(make_pictures(tmp_path / "birds") / "val")
     guide = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")

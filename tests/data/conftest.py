@@ -76,7 +76,8 @@ def cars(tmp_path: Path) -> Path:
     for part, rows in parts.items():
         for seed, (name, _) in enumerate(rows):
             save_image(root / f"cars_{part}" / name, seed)
-        # MATLAB has no scalars: one row is padded to two and cut again, as loadmat squeezes a single one away.
+        # MATLAB has no scalars: one row is padded to two and cut again, as loadmat
+        # squeezes a single one away.
         annotations = np.array(rows * (2 // len(rows)), dtype=[("fname", object), ("class", np.uint8)])
         scipy.io.savemat(files[part], {"annotations": annotations})
     scipy.io.savemat(root / "devkit" / "cars_meta.mat", {"class_names": np.array(["Acura", "BMW"], dtype=object)})

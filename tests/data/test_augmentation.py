@@ -54,7 +54,7 @@ def test_a_share_of_a_step_gets_the_draws_of_its_rows():
 
 
 def test_crops_against_torchvision():
-    """The affine map of a crop is torchvision's crop and resize, apart from its antialiasing, which upscaling lacks."""
+    """The affine map of a crop is torchvision's crop and resize, but for its antialiasing."""
     x, rng = pictures(4, size=20), np.random.default_rng(0)
     table = draw_parameters(AugmentConfig(crop_scale=0.25), 4, 1.0, rng)
     theta = np.stack([table[f"theta_{i}"] for i in range(6)], axis=1).reshape(4, 2, 3)

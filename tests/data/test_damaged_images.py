@@ -1,4 +1,4 @@
-"""Damaged, oversized and unusual files: never a crash, a hang or unbounded memory; the file is named."""
+"""Damaged, oversized and unusual files: no crash, hang or unbounded memory; the file is named."""
 
 import os
 import struct
@@ -111,7 +111,7 @@ def test_sixteen_bit_grey_keeps_its_brightness(tmp_path: Path, suffix: str):
 
 
 def png(path: Path, width: int, height: int, body: bytes, *, interlaced: bool) -> Path:
-    """Write an RGB file chunk by chunk, because Pillow writes neither interlaced nor false files."""
+    """Write an RGB file by chunks: Pillow writes neither interlaced nor false files."""
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, interlaced)
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(body)), (b"IEND", b"")]
     parts = [struct.pack(">I", len(b)) + n + b + struct.pack(">I", zlib.crc32(n + b)) for n, b in chunks]

@@ -1,4 +1,4 @@
-"""Lists of datasets that are damaged, disagree or name files elsewhere: a message, never a traceback."""
+"""Lists of datasets that are damaged, disagree or name files elsewhere: a message, no traceback."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Decoding against Pillow, and images that cannot be read: named, then stopped at or skipped and counted."""
+"""Decoding against Pillow; unreadable images are named, then stopped at or skipped and counted."""
 
 from pathlib import Path
 

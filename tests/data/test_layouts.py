@@ -1,4 +1,4 @@
-"""Every dataset's loader on a miniature of its real archive; wrong counts, missing files and folders are named."""
+"""Every dataset's loader on a miniature archive; wrong counts and missing files are named."""
 
 import dataclasses
 import shutil

@@ -133,7 +133,8 @@ def test_batches_of_a_cache(config: DataConfig):
 
 @pytest.mark.gpu
 def test_batches_of_a_cache_on_a_gpu(config: DataConfig):
-    # The decoders enlarge the halved chroma differently, which shows at the sharp edges of these small pictures.
+    # The decoders enlarge the halved chroma differently, which shows at the sharp edges
+    # of these small pictures.
     check_batches_against_a_loader(config, "cuda", worst=24.0, mean=2.5)
 
 

@@ -33,7 +33,8 @@ def test_fields_have_the_given_covariance_and_mean_zero(smoothness: float) -> No
 
 def test_smoothness_correlates_neighbours() -> None:
     fields = gaussian_fields(torch.eye(4)[None], size=128, smoothness=0.5)
-    # One tap of weight 0.5 on each side: lag one has (0.5 + 0.5)/(1 + 2·0.25) = 2/3 of the variance.
+    # One tap of weight 0.5 on each side: lag one has (0.5 + 0.5)/(1 +
+    # 2·0.25) = 2/3 of the variance.
     assert (fields * fields.roll(1, -1)).mean().item() == pytest.approx(2 / 3, abs=0.03)
 
 

@@ -61,7 +61,8 @@ def test_none_is_the_same_in_training():
 
 
 def test_evaluation_of_crop_keeps_the_aspect():
-    # A picture that is white left and right of its central square: none of that is in the central crop.
+    # A picture that is white left and right of its central square: none of that
+    # is in the central crop.
     image = torch.full((3, 64, 192), 255, dtype=torch.uint8)
     image[:, :, 64:128] = 0
     _, evaluate = create_transforms("crop", 28, mean=None, std=None)

@@ -114,7 +114,7 @@ def test_debiasing_a_precomputed_matrix_needs_the_number_of_samples():
 @pytest.mark.slow
 @pytest.mark.parametrize(("factor", "edges_from", "edges_to"), [(1.0, 0.86, 0.90), (0.5, 0.92, 0.96)])
 def test_coverage_of_debiased_intervals_and_false_discovery_rate(factor, edges_from, edges_to):
-    """The figures of docs/statistics.md: nominal 95 %, apart for edges, which shrinkage still biases, and zeros."""
+    """The figures of docs/statistics.md: nominal 95 %, apart for edges and for zeros."""
     size, n, on_edges, on_zeros, false = 20, 400, [], [], []
     truth, edges = chain_precision(size), chain_edges(size)
     zeros = ~edges & ~np.eye(size, dtype=bool)

@@ -1,4 +1,4 @@
-"""Covariances from weights, ranks, missing values and scikit-learn estimators; selection with all of them."""
+"""Covariances from weights, ranks, missing values, scikit-learn estimators; selection with them."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The estimators of classes and of hidden variables: scikit-learn's rules, agreement with the operations."""
+"""The estimators of classes and of hidden variables: scikit-learn's rules, values."""
 
 import numpy as np
 import pytest

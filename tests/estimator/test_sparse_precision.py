@@ -1,4 +1,4 @@
-"""The estimators: scikit-learn's own checks, agreement with its graphical lasso, and the choice of λ."""
+"""The estimators: scikit-learn's checks, agreement with its graphical lasso, choice of λ."""
 
 import inspect
 

@@ -1,7 +1,7 @@
-"""A sweep to be started several times on one folder: ``python -m tests.experiments._shared_sweep FOLDER NAME``.
+"""A sweep to start several times: ``python -m tests.experiments._shared_sweep FOLDER NAME``.
 
-Each cell appends the name of the process to ``computed`` in its folder. Process ``slow`` waits in its first cell until
-it is killed.
+Each cell appends the name of the process to ``computed`` in its folder. Process ``slow`` waits in
+its first cell until it is killed.
 """
 
 import sys

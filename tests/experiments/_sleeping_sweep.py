@@ -1,4 +1,4 @@
-"""A sweep on two devices whose runs do not end: ``python -m tests.experiments._sleeping_sweep FOLDER [no-prctl]``."""
+"""Two endless runs: ``python -m tests.experiments._sleeping_sweep FOLDER [no-prctl]``."""
 
 import os
 import sys

@@ -164,7 +164,7 @@ def test_report_of_the_paper_without_runs(tmp_path):
 
 
 def miniature(folder):
-    """A folder of datasets with a miniature of MIT Indoor: one image each for training and testing."""
+    """A folder with a miniature of MIT Indoor: one image each for training and testing."""
     root = folder / "data" / "mit_indoor67"
     for name in ("Train", "Test"):
         (root / "Images" / "bar").mkdir(parents=True, exist_ok=True)

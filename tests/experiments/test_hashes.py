@@ -1,4 +1,4 @@
-"""Names and config hashes of experiments: finished runs are found by them, so they must not change."""
+"""Names and config hashes of experiments, by which finished runs are found, do not change."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The files of the paper: how many runs and numbers, that everything they name exists, that tables agree."""
+"""The files of the paper: numbers of runs, that everything they name exists, that tables agree."""
 
 import functools
 import statistics

@@ -1,4 +1,4 @@
-"""A table trained in several sittings on fresh machines, between which only small records are kept."""
+"""A table trained in several sittings on fresh machines; only small records are kept in between."""
 
 import json
 import shutil

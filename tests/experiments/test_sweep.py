@@ -1,4 +1,4 @@
-"""Several processes: each run in its own, on the device it is given; a killed one costs nothing else."""
+"""Several processes: each run in its own, on its device; a killed one costs nothing else."""
 
 import json
 import multiprocessing
@@ -19,7 +19,7 @@ from isice.report.results import load_results
 
 
 def job(config, folder, label):
-    """Stands for training, in another process: leaves a record, fails for precision, is killed for isice."""
+    """Stands for training: leaves a record, fails for precision, is killed for isice."""
     print(f"hello from {label}")
     worker = multiprocessing.get_context("fork").Process(target=int)  # as a loader of images does
     worker.start()

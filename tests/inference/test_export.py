@@ -17,7 +17,8 @@ from isice.train import load_trained
 from ..train._birds import CLASSES, make_run, make_untrained
 
 FACTS = {"classes": ["a", "b", "c"], "input": {"channels": 3, "image_size": 9}}
-# Short iterations: the graph is the same step repeated. isqrt_cov is exported from a run below, all others when slow.
+# Short iterations: the graph is the same step repeated. isqrt_cov is exported from a run
+# below, all others when slow.
 ONNX_HEADS = (
     "precision(n_inverse_iter=2)",
     "isice(n_iter=2, n_inverse_iter=2)",

@@ -1,4 +1,4 @@
-"""Predictions of image files: file arguments, unreadable images, and the probabilities of the network."""
+"""Predictions of image files: file arguments, unreadable images, the network's probabilities."""
 
 import shutil
 import sys

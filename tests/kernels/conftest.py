@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-# A driver that only names its target: kernels are compiled and never launched. Arguments come from the launchers, with
-# tensors on the CPU, so that alignment and divisibility are those of real calls.
+# A driver that only names its target: kernels are compiled and never launched. Arguments
+# come from the launchers, with tensors on the CPU, so that alignment and divisibility
+# are those of real calls.
 COMPILE_ONLY = """
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The covariance kernels against PyTorch in float64: on a GPU, or by Triton's interpreter where there is none."""
+"""The covariance kernels against float64: on a GPU, or by Triton's interpreter."""
 
 import functools
 
@@ -139,7 +139,8 @@ def test_half_features_are_centred_in_float32(dtype):
     assert cov.dtype == means.dtype == torch.float32
     assert d_x.dtype == dtype
     assert relative_error(cov, expected) < TOLERANCE
-    # One rounding of the result, not of what it is computed from; the interpreter truncates to bfloat16.
+    # One rounding of the result, not of what it is computed from; the
+    # interpreter truncates to bfloat16.
     once = relative_error(d_expected.to(dtype), d_expected)
     assert relative_error(d_x, d_expected) < (2.5 if DEVICE == "cpu" and dtype == torch.bfloat16 else 1.01) * once
 

@@ -1,4 +1,4 @@
-"""Tiled and packed storage, against PyTorch: on a GPU, or by Triton's interpreter where there is none."""
+"""Tiled and packed storage against PyTorch: on a GPU, or by Triton's interpreter."""
 
 import pytest
 import torch

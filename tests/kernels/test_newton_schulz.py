@@ -1,4 +1,4 @@
-"""The Newton–Schulz and iSICE kernels against float64: on a GPU, or by Triton's interpreter where there is none."""
+"""The Newton–Schulz and iSICE kernels against float64: on a GPU, or by Triton's interpreter."""
 
 import functools
 
@@ -79,7 +79,7 @@ def portable(monkeypatch):
 
 
 def errors(kind, size, precision, by_torch):
-    """Errors of the kernels and of PyTorch, of a result and its derivative, averaged over small matrices."""
+    """Mean errors of the kernels and of PyTorch, of a result and its derivative."""
     batch = 2 if size > 16 else 8 if DEVICE == "cuda" else 4
     cov, grad = covariances(batch, size, 196), noise(batch, size, size)
     exact, simple = reference(cov, grad, 7, kind, False), by_torch(cov.float(), grad.float(), 7, kind, False)

@@ -1,4 +1,4 @@
-"""How the iteration is launched: which kernel, how many blocks, and which matrices each computes."""
+"""How the iteration is launched: which kernel, how many blocks, which matrices each computes."""
 
 import warnings
 from types import SimpleNamespace

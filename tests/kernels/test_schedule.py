@@ -49,7 +49,7 @@ def test_the_schedule_on_numbers(kind, size):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_slots_lack_a_multiple_of_the_identity(kind):
-    """Tensor cores would cut off the rest. Where T is a mean eigenvalue, nothing is left but T and the result."""
+    """Tensor cores would cut off the rest; where T is a mean eigenvalue only T is left."""
     for n_iter in range(2, MAX_STEPS + 1):
         found = stored(build_schedule(n_iter, kind, 50, torch.device("cpu")), 1 / 50)
         for value, stage in list(zip(found, stages(n_iter, kind), strict=True))[:-1]:

@@ -1,4 +1,4 @@
-"""Every layout becomes (B, C, H, W), position by position, with the final norm and the weights kept."""
+"""Every layout becomes (B, C, H, W), position by position; final norm and weights are kept."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""The classifier is linear, computes in float32 under autocast, and is omitted for poolings that return logits."""
+"""The classifier: linear, in float32 under autocast, omitted for poolings that return logits."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Sharing: what is saved is what is read, in a folder or from a repository; what is not ours is left to timm."""
+"""Sharing: what is saved is what is read, locally or from the Hub; the rest is left to timm."""
 
 import copy
 import json

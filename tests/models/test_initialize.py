@@ -1,4 +1,4 @@
-"""The data-driven start of poolings: who wants it, which features they get, what stays unchanged."""
+"""Data-driven start of poolings: which want it, which features they get, what stays unchanged."""
 
 import math
 

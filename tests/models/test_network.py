@@ -1,4 +1,4 @@
-"""Networks: the paper's eight backbones with every layer, attach, configuration, compile, export, and clear errors."""
+"""Networks: the paper's backbones with every layer, attach, compile, export, clear errors."""
 
 import copy
 import warnings

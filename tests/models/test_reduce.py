@@ -1,4 +1,4 @@
-"""The reduction is a 1×1 convolution without bias, BatchNorm and ReLU, with Kaiming fan-out weights."""
+"""The reduction: 1×1 convolution without bias, BatchNorm, ReLU; Kaiming fan-out weights."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Files that describe a network cannot choose other files, addresses or code: every route has its test here."""
+"""Files that describe a network cannot choose other files, addresses or code."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Names and shapes in state dicts do not change between versions, so that saved checkpoints load."""
+"""Names and shapes in state dicts do not change between versions, so saved checkpoints load."""
 
 import json
 from pathlib import Path

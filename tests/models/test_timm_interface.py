@@ -1,4 +1,4 @@
-"""What users of timm expect of a model: its classifier, data config, parameter groups and printing."""
+"""What users of timm expect of a model: classifier, data config, parameter groups, printing."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""Weight files: every usual shape of file loads, the report is true, and code in a file never runs."""
+"""Weight files: every usual shape loads, the report is true, and code in a file never runs."""
 
 import logging
 

@@ -13,7 +13,7 @@ def generator():
 
 @pytest.fixture
 def make_cov(generator):
-    """Random covariance matrices: ``make_cov(batch, size, samples)``, singular when samples ≤ size."""
+    """Random covariance matrices ``make_cov(batch, size, samples)``, singular if samples ≤ size."""
 
     def make(*batch_and_size, samples=40, dtype=torch.float64):
         x = torch.randn(*batch_and_size, samples, 1, generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Two kinds of random correlation matrices for the graphical lasso: well-conditioned and singular."""
+"""Random correlation matrices for the graphical lasso: well-conditioned and singular."""
 
 import math
 

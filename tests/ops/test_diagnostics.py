@@ -11,7 +11,7 @@ def test_inverse_residual(make_cov):
 
 
 def test_seven_steps_do_not_converge_at_256(generator):
-    """What the layer really computes: far from an inverse, eigenvalues capped at 2.25⁷ (docs/deviations.md)."""
+    """Far from an inverse: eigenvalues are capped at 2.25⁷ (docs/deviations.md)."""
     cov = F.covariance(torch.randn(1, 256, 196, generator=generator, dtype=torch.float64).relu())
     sigma = cov / cov.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     inverse = F.newton_schulz_inverse(sigma, n_iter=7)

@@ -19,7 +19,8 @@ def test_value_and_gradient_equal_the_published_iteration(n_iter: int, rank: int
     for function in (lambda matrix, n: frobenius_sqrt(matrix, n_iter=n), frobenius_sqrt_reference):
         out = function(matrix, n_iter)
         (grad,) = torch.autograd.grad((out * weights).sum(), matrix)
-        # Gradients are compared on symmetric directions, the only ones a symmetric input can move in.
+        # Gradients are compared on symmetric directions, the only ones a
+        # symmetric input can move in.
         results.append((out, grad + grad.mT))
     torch.testing.assert_close(results[0], results[1])
 

@@ -1,4 +1,4 @@
-"""Values and gradients against the golden arrays: the paper's algorithms at 1e-10, the published code at 1e-6."""
+"""Values and gradients against golden arrays: the algorithms at 1e-10, published code at 1e-6."""
 
 import re
 from pathlib import Path

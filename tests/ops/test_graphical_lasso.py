@@ -1,4 +1,4 @@
-"""The solver: optimality conditions, certificates, closed forms, other implementations, hard input."""
+"""The solver: optimality conditions, certificates, closed forms, other solvers, hard input."""
 
 import math
 import warnings
@@ -21,7 +21,7 @@ from .raw_scale import graphical_lasso, graphical_lasso_path, sparsity_max
 
 
 def kkt_residual(cov, penalty, precision):
-    """Largest violation of the optimality conditions; ``penalty`` is the full Λ, diagonal included."""
+    """Largest violation of the optimality conditions; ``penalty`` is Λ with its diagonal."""
     slack = torch.linalg.inv(precision) - cov
     on = (slack - penalty * precision.sign()).abs()
     off = (slack.abs() - penalty).clamp(min=0)
@@ -275,7 +275,7 @@ def test_every_kind_of_matrix_is_certified(size, dtype):
 
 
 def recheck(cov, penalty, result, *, penalize_diagonal=False):
-    """Return the gap in numpy from the documented formula, and by how much the dual leaves its box."""
+    """Return the gap by the documented formula, and by how much the dual leaves its box."""
     theta, dual = result.precision.double().numpy(), result.dual.numpy()
     cov = cov.double().numpy()
     penalty = penalty * np.ones_like(cov) * (1 if penalize_diagonal else 1 - np.eye(len(cov)))

@@ -1,4 +1,4 @@
-"""Memory of the solver: at most 14 D² numbers per matrix, whatever the input, and linear in the batch."""
+"""Memory of the solver: at most 14 D² numbers per matrix, linear in the batch."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""A step of the graphical lasso's ADMM from the step before: accuracy, refusal, and what float32 can do with it."""
+"""ADMM's step from the step before: accuracy, refusal, and what float32 can do with it."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Joint graphical lasso: optimality conditions, limiting cases, another implementation, certificates."""
+"""Joint graphical lasso: optimality conditions, limiting cases, another solver, certificates."""
 
 from functools import partial
 
@@ -39,7 +39,7 @@ def penalty_value(precision, sparsity, similarity, penalty):
 
 
 def violation_group(subgradient, entries, sparsity, similarity):
-    """Distance from zero of V − λ₁ sign(x) − λ₂ x/‖x‖, with the best choice of the subgradients where x is zero."""
+    """Distance from zero of V − λ₁ sign(x) − λ₂ x/‖x‖, with the best subgradients at zero."""
     if not entries.any():
         rest = np.sign(subgradient) * np.maximum(np.abs(subgradient) - sparsity, 0)
         return max(0.0, np.linalg.norm(rest) - similarity)
@@ -50,7 +50,7 @@ def violation_group(subgradient, entries, sparsity, similarity):
 
 
 def violation_fused(subgradient, entries, sparsity, similarity, reach=3):
-    """Smallest error of V = λ₁a + λ₂Σ(±u) over the subgradients a, u of the absolute values: a linear program."""
+    """Smallest error of V = λ₁a + λ₂Σ(±u) over the subgradients a, u: a linear program."""
     classes = len(entries)
     pairs = [(k, m) for k in range(classes) for m in range(k + 1, min(k + 1 + reach, classes))]
     edges = np.zeros((classes, len(pairs)))

@@ -1,4 +1,4 @@
-"""Latent-variable graphical lasso: optimality conditions, limiting cases, recovery, another implementation."""
+"""Latent-variable graphical lasso: optimality conditions, limits, recovery, another solver."""
 
 import numpy as np
 import pytest

@@ -36,7 +36,7 @@ def test_ridge_inverse_of_singular_and_zero_matrices(make_cov):
 
 
 def spectra(size):
-    """Eigenvalues with mean one: flat, one direction, one strong direction, a power law, half of them zero."""
+    """Eigenvalues with mean one: flat, one direction, a strong one, a power law, half zero."""
     ranks = torch.arange(1, size + 1, dtype=torch.float64)
     one = (ranks == 1).double() * size
     families = [torch.ones_like(ranks), one, 0.4 * one + 0.6, ranks**-1.5, (ranks <= size // 2).double()]

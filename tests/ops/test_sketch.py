@@ -43,7 +43,7 @@ def count_sketch_by_loop(x, index, sign, n_out):
 
 
 def tensor_sketches_by_loop(x, index, sign, n_out):
-    """Orders 2…p of one image (C, N) as circular convolutions of count sketches, position by position."""
+    """Orders 2…p of one image (C, N) as circular convolutions of count sketches."""
     orders = [[0.0] * n_out for _ in index[1:]]
     for position in zip(*x.tolist(), strict=True):
         running = count_sketch_by_loop(position, index[0], sign[0], n_out)

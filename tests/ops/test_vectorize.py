@@ -7,7 +7,7 @@ from isice.ops.vectorize import vectorize_reference
 
 
 def test_the_order_is_a_promise():
-    """Row-major upper triangle with diagonal. Trained classifiers depend on it: it never changes."""
+    """Row-major upper triangle with diagonal; trained classifiers depend on the order."""
     matrix = torch.tensor([[11.0, 12, 13], [12, 22, 23], [13, 23, 33]])
     assert F.vectorize(matrix).tolist() == [11, 12, 13, 22, 23, 33]
 

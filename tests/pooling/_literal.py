@@ -1,4 +1,4 @@
-"""What several literal transcriptions share: seeded features, and the normalisation of bilinear features in scalars."""
+"""What literal transcriptions share: seeded features, normalisation of bilinear features."""
 
 import math
 
@@ -10,7 +10,7 @@ def features(*shape, seed=0):
 
 
 def normalized(vector):
-    """√(relu z + 1e-5) − √(relu −z + 1e-5) of every entry, then unit length; of a list of numbers."""
+    """√(relu z + 1e-5) − √(relu −z + 1e-5) of a list of numbers, then unit length."""
     roots = [math.sqrt(max(z, 0.0) + 1e-5) - math.sqrt(max(-z, 0.0) + 1e-5) for z in vector]
     length = math.sqrt(sum(root * root for root in roots))
     return torch.tensor([root / length for root in roots], dtype=torch.float64)

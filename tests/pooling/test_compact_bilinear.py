@@ -11,7 +11,7 @@ from tests.pooling._literal import by_image, features, normalized
 
 
 def tensor_sketch_by_pairs(image, index, sign, n_out):
-    """The sketch read off the bilinear matrix: the pair (i, j) falls into bucket h₁(i) + h₂(j) with sign s₁(i)s₂(j)."""
+    """The sketch of the bilinear matrix: (i, j) goes to bucket h₁(i) + h₂(j), sign s₁(i)s₂(j)."""
     bilinear, out = image @ image.T, [0.0] * n_out
     for i in range(len(bilinear)):
         for j in range(len(bilinear)):
@@ -38,7 +38,7 @@ def test_random_maclaurin_equals_bilinear_forms():
 
 
 def test_the_output_approximates_the_second_order_kernel():
-    """Without the signed root, inner products approach ⟨XXᵀ, YYᵀ⟩; measured on the buffers of the layer itself."""
+    """Without the signed root, inner products of the layer's vectors approach ⟨XXᵀ, YYᵀ⟩."""
     layer, x = CompactBilinear(6, n_features=4001), features(2, 6, 25)
     a, b = tensor_sketches_reference(x, layer.index, layer.sign, 4001)[:, 0]
     kernel = (x[0] @ x[0].T * (x[1] @ x[1].T)).sum()
@@ -61,7 +61,7 @@ def test_projections_are_seeded_saved_and_independent_of_the_global_generator(me
 
 
 class _Outputs(TorchDispatchMode):
-    """Records the shape and the bytes of every tensor that an operation makes, views of ``known`` tensors excepted."""
+    """Records shape and bytes of every new tensor, views of ``known`` tensors excepted."""
 
     def __init__(self, known):
         super().__init__()

@@ -11,7 +11,7 @@ from tests.pooling._literal import by_image, features, normalized
 
 
 def kernel_features_by_tuples(image, index, sign, alpha, n_out):
-    """Order i as the sum over all i-tuples of channels, of which none of the fast paths makes use."""
+    """Order i as the sum over all i-tuples of channels, without any shortcut."""
     channels, positions = image.shape
     out = [alpha[0]] + [alpha[1] * row.sum().item() / positions for row in image]
     for order in range(2, len(alpha)):
@@ -41,7 +41,8 @@ def test_order_two_contains_compact_bilinear():
     compact.load_state_dict({"index": kernel.index, "sign": kernel.sign})
     with torch.no_grad():
         kernel.coefficients.fill_(1.0)
-    # Large features make the ε of the signed root negligible, then scale (mean against sum) drops out.
+    # Large features make the ε of the signed root negligible, then scale (mean
+    # against sum) drops out.
     x = 1e4 * features(2, 6, 3, 4)
     part = kernel(x)[:, 7:]
     torch.testing.assert_close(part / part.norm(dim=1, keepdim=True), compact(x), rtol=1e-4, atol=1e-6)

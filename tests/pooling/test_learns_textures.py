@@ -1,7 +1,8 @@
-"""Every pooling with a linear classifier learns, in one epoch, classes that differ in second-order structure only.
+"""Every pooling learns, in one epoch, classes that differ in second-order structure only.
 
-Global average pooling must not learn them: mean and variance of every channel are the same in all classes, and the
-test checks that too, so a texture that leaked first-order information would be noticed.
+Global average pooling must not learn them: mean and variance of every channel are the same
+in all classes, and the test checks that too, so a texture that leaked first-order
+information would be noticed.
 """
 
 import functools
@@ -19,7 +20,8 @@ CLASSES, CHANNELS, TEST_IMAGES = 4, 12, 256
 CHANCE = 1 / CLASSES
 # Four standard deviations of the accuracy of a coin with CLASSES sides.
 MARGIN = 4 * (CHANCE * (1 - CHANCE) / TEST_IMAGES) ** 0.5
-# Published sizes suit 256 channels and thousands of images; these suit 12 channels and keep an epoch short.
+# Published sizes suit 256 channels and thousands of images; these suit 12 channels
+# and keep an epoch short.
 SMALL = {"n_features": 512, "n_components": CHANNELS, "n_clusters": 16}
 SECOND_ORDER = [name for name in list_poolings() if name != "gap"]
 
@@ -45,7 +47,8 @@ def accuracy_after_one_epoch(name: str, family: str) -> float:
     images, labels = textures(512, family, seed=1)
     model = Network(Pixels(), pooling=small_pooling(name), num_classes=CLASSES, reduce=None)
     if not model.pooling.needs_num_classes:
-        # Poolings differ in scale by orders of magnitude; one learning rate serves all after standardization.
+        # Poolings differ in scale by orders of magnitude; one learning rate serves
+        # all after standardization.
         model.classifier = nn.Sequential(nn.BatchNorm1d(model.head_hidden_size, affine=False), model.classifier)
     initialize(model, images.split(16))
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)

@@ -1,4 +1,4 @@
-"""The contract for layers whose options change what they compute: shrinkage, scale, spectral maps, concatenations."""
+"""The contract for options that change the result: shrinkage, scale, maps, concatenations."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Poolings from outside the package: scripts, notebooks, installed packages, and the contract for them."""
+"""Poolings from scripts, notebooks and installed packages, and the contract for them."""
 
 import os
 import re

@@ -26,7 +26,7 @@ def test_equals_the_dense_kronecker_matrix(combine, channels):
 
 
 def test_positions_are_not_mixed():
-    """The order of the positions cannot matter; reshaping instead of transposing the features would make it matter."""
+    """The order of the positions cannot matter, as it would if features were reshaped."""
     layer, x = TKPF(8, n_left=8, n_right=4, blocks=4), torch.rand(1, 8, 3, 3)
     shuffled = x.flatten(2)[..., torch.randperm(9, generator=torch.Generator().manual_seed(0))].unflatten(2, (3, 3))
     torch.testing.assert_close(layer(x), layer(shuffled))

@@ -1,4 +1,4 @@
-"""The page in a real browser: its main elements are drawn and fit the window, light and dark, wide and narrow."""
+"""The page in a real browser: elements are drawn and fit the window, light, dark, wide, narrow."""
 
 import json
 import re
@@ -52,7 +52,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium to open
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory, write_run):
-    """The page of an experiment with printed numbers, runs, an evaluation, heat maps and a failure."""
+    """Page of an experiment with printed numbers, runs, evaluation, heat maps, a failure."""
     folder = tmp_path_factory.mktemp("runs")
     path = folder / "mine.toml"
     path.write_text(
@@ -75,7 +75,7 @@ def page(tmp_path_factory, write_run):
 
 
 def probed(page, width):
-    """A copy of the page that measures itself; the browser's own windows are never narrower than 500."""
+    """A copy of the page that measures itself, also in windows narrower than 500."""
     html = page.read_text(encoding="utf-8").replace("</body>", PROBE)
     copy = page.with_name(f"probed-{width}.html")
     copy.write_text(html.replace("</head>", f"<style>html {{ width: {width}px; }}</style></head>"), encoding="utf-8")

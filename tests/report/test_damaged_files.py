@@ -1,4 +1,4 @@
-"""Damaged files of a run: named in a warning or message, and the report of its neighbours is written."""
+"""Damaged files of a run: named in a message; the report of its neighbours is written."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Paired comparison on shared test images: the test itself, Holm's correction, the table and the figure."""
+"""Paired comparison on shared test images: the test, Holm's correction, table and figure."""
 
 import json
 from math import comb

@@ -15,7 +15,7 @@ COLOURS = ((20, 20, 20), (220, 200, 40), (60, 90, 200), (210, 60, 40), (110, 180
 
 
 def make_pictures(root: Path, *, train: int = 6, test: int = 4, classes: int = 5, seed: int = 0) -> Path:
-    """Write ``root/{train,val,test}/<class>/<n>.png``: 12×12 pixels of noise around the colour of the class."""
+    """Write ``root/{train,val,test}/<class>/<n>.png``: 12×12 pixels around the class's colour."""
     rng = np.random.default_rng(seed)
     for part, count in (("train", train), ("val", 2), ("test", test)):
         for name, colour in zip(CLASSES[:classes], COLOURS, strict=False):

@@ -1,7 +1,7 @@
-"""Train the runs of test_resume in child processes that kill themselves (SIGKILL) at a chosen moment.
+"""Train the runs of test_resume in child processes that kill themselves at a chosen moment.
 
-Run as ``python -m tests.train._killed FOLDER``; each moment gets a folder of its name. Children are forked before
-anything is computed, so that the (slow) imports are made once.
+Run as ``python -m tests.train._killed FOLDER``; each moment gets a folder of its name. Children are
+forked before anything is computed, so that the (slow) imports are made once.
 """
 
 import os
@@ -19,7 +19,8 @@ from isice.train.trainer import Trainer
 
 from ._tiny import TINY
 
-# Everything that a resumed run must take up: augmentation, dropout, averaging, two stages, choice of the best epoch.
+# Everything that a resumed run must take up: augmentation, dropout, averaging, two stages,
+# choice of the best epoch.
 CONFIG = override(
     TINY,
     [
@@ -37,7 +38,8 @@ CONFIG = override(
 )
 WORKERS = override(CONFIG, ["data.workers=2", "optim.epochs=1"])
 
-# Moment → (what is called, at which call it dies, config). Eight steps make an epoch; the first one trains the head.
+# Moment → (what is called, at which call it dies, config). Eight steps make an epoch; the
+# first one trains the head.
 MOMENTS: dict[str, tuple[object, str, int, RunConfig]] = {
     "before_the_first_checkpoint": (Trainer, "_step", 2, CONFIG),
     "mid_epoch_of_the_head": (Trainer, "_step", 5, CONFIG),

@@ -1,7 +1,8 @@
-"""Train runs in child processes that are killed (SIGKILL) at random moments, until every run has finished.
+"""Train runs in child processes that are killed at random moments, until all have finished.
 
-Run as ``python -m tests.train._random_kills FOLDER KILLS SEED``: it prints the number of kills of each run. A run is
-killed at most four times, and runs are added until there were KILLS kills. FOLDER/whole is never killed.
+Run as ``python -m tests.train._random_kills FOLDER KILLS SEED``: it prints the number of kills of
+each run. A run is killed at most four times, and runs are added until there were KILLS kills.
+FOLDER/whole is never killed.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Started by torchrun in test_distributed: a model without BatchNorm, a resumed run, a data-driven start."""
+"""Started by torchrun in test_distributed: no BatchNorm, a resumed run, a data-driven start."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Augmented batches in the loop: resumed bit for bit, mixed labels, averages over the last epochs."""
+"""Augmented batches in the loop: resumed bit for bit, mixed labels, averages of last epochs."""
 
 import pytest
 import torch

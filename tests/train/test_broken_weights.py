@@ -17,7 +17,7 @@ from ._tiny import TINY, Linear
 
 
 class BreaksAtTheEnd(Linear):
-    """The gradient of step number ``last`` is infinite, so that only its update breaks the weights."""
+    """The gradient of step ``last`` is infinite, so that only its update breaks the weights."""
 
     def __init__(self, last: int) -> None:
         super().__init__()

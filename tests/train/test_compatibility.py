@@ -1,7 +1,7 @@
-"""Run folders in ``fixtures/``, written by an earlier version: they load, evaluate, resume and are reported.
+"""Run folders in ``fixtures/`` of an earlier version: they load, evaluate, resume, are reported.
 
-They come from ``train_run(load_config("config.toml"), folder, build=build)``. ``finished`` ran to its end;
-``interrupted`` was stopped by Ctrl-C in its fifth epoch, after the sixth of eight steps.
+They come from ``train_run(load_config("config.toml"), folder, build=build)``. ``finished`` ran to
+its end; ``interrupted`` was stopped by Ctrl-C in its fifth epoch, after the sixth of eight steps.
 """
 
 import json

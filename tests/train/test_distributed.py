@@ -1,6 +1,7 @@
 """Two gloo processes compute what one computes, with a model that processes each image alone.
 
-BatchNorm does not: its statistics are those of each process's share unless ``sync_bn`` is set (GPU only).
+BatchNorm does not: its statistics are those of each process's share unless
+``sync_bn`` is set (GPU only).
 """
 
 import json

@@ -10,7 +10,7 @@ from isice.train.frozen import frozen_baseline, frozen_vectors
 
 
 def two_textures(n, seed):
-    """Class 0: horizontal stripes; class 1: vertical ones; random phase, so that the mean image is uninformative."""
+    """Class 0: horizontal stripes; class 1: vertical ones; random phase, equal mean images."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(n) % 2
     wave = torch.sin(torch.arange(12) * 1.5 + 6.28 * torch.rand(n, 1, generator=generator))

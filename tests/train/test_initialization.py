@@ -1,4 +1,4 @@
-"""The trainer starts data-driven poolings from training features: once, recorded, before the first step."""
+"""The trainer starts data-driven poolings from training features: once, recorded, at first."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""Batches: a step sees the same images, whatever the processes, micro-batches, workers and interruptions."""
+"""Batches: a step sees the same images for any processes, micro-batches, workers, interruptions."""
 
 from itertools import chain
 

@@ -1,4 +1,4 @@
-"""``meta.json`` of a checkpoint: damage is found, earlier versions load, other files are not read."""
+"""``meta.json`` of a checkpoint: damage is found, earlier versions load, no other file is read."""
 
 import json
 

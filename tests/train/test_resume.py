@@ -1,4 +1,4 @@
-"""A run killed at any moment resumes to the same result bit for bit; what cannot be resumed is an error."""
+"""A run killed at any moment resumes bit for bit; what cannot be resumed is an error."""
 
 import errno
 import json
@@ -50,7 +50,8 @@ def test_killed_and_resumed_is_bit_identical(killed, whole, moment):
     folder, (expected_folder, expected) = killed / moment, whole[config]
     assert not (folder / "record.json").exists()
     if moment == "mid_epoch":
-        # It died in the last of eight steps of the second epoch: what is lost is one step, not the epoch.
+        # It died in the last of eight steps of the second epoch: what is lost is
+        # one step, not the epoch.
         position = read_checkpoint(folder).state["position"]
         assert (position["done"], position["step"]) == (1, 6)
     record = train_run(config, folder, resume="auto" if moment == "before_the_first_checkpoint" else "must")

@@ -1,4 +1,4 @@
-"""The loop: micro-batches, clipping, smoothing, stages, freezing, averaging, precision, non-finite losses."""
+"""The loop: micro-batches, clipping, smoothing, stages, freezing, averaging, non-finite losses."""
 
 import json
 
@@ -37,7 +37,8 @@ def test_accumulated_micro_batches_are_one_batch(tmp_path, accumulate):
     many = train_run(override(TINY, [f"optim.accumulate={accumulate}"]), tmp_path / "many", build=build_linear)
     for a, b in zip(one["epochs"], many["epochs"], strict=True):
         assert b["train_loss"] == pytest.approx(a["train_loss"], rel=1e-5)
-    # Adam turns rounding of a nearly zero gradient into a full step, so that single weights may differ more.
+    # Adam turns rounding of a nearly zero gradient into a full step, so that single
+    # weights may differ more.
     torch.testing.assert_close(
         weights(tmp_path / "one")["classifier.weight"],
         weights(tmp_path / "many")["classifier.weight"],

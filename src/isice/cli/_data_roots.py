@@ -36,7 +36,7 @@ def dataset_key(cell: Cell) -> DatasetKey | None:
 
 
 def missing_data(cells: Iterable[Cell]) -> dict[DatasetKey, str]:
-    """Return the datasets that cannot be loaded, with the reason. Reads their lists, but no images."""
+    """Return the datasets that cannot be loaded, with the reason; read lists, not images."""
     configs = {(data.name, data.root): data for data in map(_data_of, cells) if data is not None}
     return {place: reason for place, config in configs.items() if (reason := _missing(config)) is not None}
 

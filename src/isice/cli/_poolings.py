@@ -8,7 +8,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "pooling"
 
 
 def pooling_summaries() -> dict[str, str]:
-    """Return name → first line of the docstring of every built-in pooling, and of installed ones their package."""
+    """Return name → first line of the docstring, or the package of an installed pooling."""
     found = {path.stem: _summary(path) for path in FOLDER.glob("[a-z]*.py")}
     for entry in importlib.metadata.entry_points(group="isice.poolings"):
         found.setdefault(entry.name, f"of the package {entry.dist.name if entry.dist is not None else entry.value}")

@@ -35,7 +35,7 @@ def explain(
 
     - `isice explain runs/digits test:0 test:7`: the networks of an experiment side by side
 
-    - `isice explain runs/mine bird.jpg --class sparrow --out runs/mine/explain`: also shown in the run's report
+    - `isice explain runs/mine bird.jpg --class sparrow --out runs/mine/explain`: in its report
     """
     from ..explain import explain_runs
     from ..report.explain_page import is_explained, write_explanations
@@ -68,7 +68,7 @@ def _free(folder: Path) -> Path:
 
 
 def _runs(folders: list[Path]) -> list[Path]:
-    """Return the run folders among and inside ``folders``; report and skip a folder without runs."""
+    """Return the run folders among and inside ``folders``; report and skip one without runs."""
     found: list[Path] = []
     for folder in folders:
         inside = (

@@ -66,7 +66,7 @@ def _describe(name: str) -> None:
 
 
 def _documentation(documented: object) -> str:
-    """Return a docstring up to its example, with the arguments of the function whose options it names."""
+    """Return a docstring up to its example, with the arguments of the function it names."""
     text = inspect.cleandoc(documented.__doc__ or "").partition("\nExample:")[0].strip()
     for path in re.findall(r"Options as in :func:`([\w.]+)`", text):
         described = inspect.cleandoc(getattr(pydoc.locate(path), "__doc__", None) or "")

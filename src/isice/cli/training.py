@@ -48,7 +48,7 @@ def train(
 
     - `isice train --pooling isqrt_cov --data digits`
 
-    - `isice train --recipe paper_cnn --data cub200 --set data.root=CUB_200_2011 --set data.batch_size=32`
+    - `isice train --recipe paper_cnn --data cub200 --set data.root=CUB_200_2011`
 
     - `isice train --resume --out runs/train/isice-0123456789ab`: with the settings of that run
     """

@@ -29,7 +29,9 @@ def eval_(
     settings: Settings = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a run: accuracy, per-class accuracy, calibration, confusions. Adds to RUN/evaluation.json.
+    """Evaluate a run: accuracy, per-class accuracy, calibration, confusions.
+
+    The result is added to RUN/evaluation.json.
 
     Examples:
 
@@ -61,9 +63,10 @@ def predict(
     batch_size: BatchSize = 32,
     as_json: Json = False,
 ) -> None:
-    """Predict the classes of image files. Exit status 1 if some are unreadable; the others are predicted.
+    """Predict the classes of image files. Exit status 1 if some are unreadable.
 
-    Unreadable images are reported on stderr, or in their entries with --json.
+    Unreadable images are reported on stderr, or in their entries with --json. The others are
+    predicted.
 
     Examples:
 
@@ -96,7 +99,7 @@ def features(
     device: Device = "auto",
     batch_size: BatchSize = 32,
 ) -> None:
-    """Write the pooled vectors of image files: arrays `vectors` (N, F) and `images` (N,) in an .npz file.
+    """Write pooled vectors of image files: arrays `vectors` (N, F), `images` (N,) in an .npz file.
 
     A .parquet file has the columns `image` and `vector`; it needs pyarrow.
 

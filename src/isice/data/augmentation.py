@@ -1,7 +1,7 @@
-"""Random changes of whole batches on their device: crops, affine maps, colours, erasing, mixup and CutMix.
+"""Random changes of batches on their device: crops, affine maps, colours, erasing, mixup, CutMix.
 
-All parameters of a batch are drawn on the CPU, as one table with a row per image, and copied at once. One call of
-``grid_sample`` then does all geometric steps of all images together.
+All parameters of a batch are drawn on the CPU, as one table with a row per image, and copied at
+once. One call of ``grid_sample`` then does all geometric steps of all images together.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,8 @@ from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 from ..config import AugmentConfig
 from .transforms import Normalize
 
-# Largest changes of a policy: TrivialAugment's wide space, and RandAugment's at magnitude 1. Fractions, except degrees.
+# Largest changes of a policy: TrivialAugment's wide space, and RandAugment's at magnitude 1.
+# Fractions, except degrees.
 _SPACES = {
     "trivial": {"shear": 0.99, "translate": 32 / 224, "rotate": 135.0, "color": 0.99, "bits": 6},
     "rand": {"shear": 0.3, "translate": 150 / 331, "rotate": 30.0, "color": 0.9, "bits": 4},
@@ -70,9 +71,10 @@ class Augmentation:
     def __call__(
         self, images: Tensor, target: Tensor, *, seed: tuple[int, ...], begin: int = 0, total: int | None = None
     ) -> Mixed:
-        """Change float images (B, C, H, W), which are rows ``begin`` and following of ``total`` in their step.
+        """Change float images (B, C, H, W), rows ``begin`` and on of ``total`` in their step.
 
-        The draws of an image do not depend on how a step's images are divided over processes and portions.
+        The draws of an image do not depend on how a step's images are divided
+        over processes and portions.
         """
         total, rng = len(images) if total is None else total, np.random.default_rng(seed)
         height, width = images.shape[-2:]
@@ -111,7 +113,7 @@ class Augmentation:
 
 
 def _interval(center: float, length: float, size: int) -> tuple[int, int]:
-    """Return the pixels of an interval of relative length around a relative centre, cut off at the border."""
+    """Return the pixels of an interval of relative centre and length, cut off at the border."""
     begin, end = (round((center + side * length / 2) * size) for side in (-1, 1))
     return max(begin, 0), min(end, size)
 
@@ -119,7 +121,8 @@ def _interval(center: float, length: float, size: int) -> tuple[int, int]:
 def draw_parameters(config: AugmentConfig, images: int, aspect: float, rng: np.random.Generator) -> dict[str, Array]:
     """Draw one value per image of every parameter that is needed; ``aspect`` is height over width.
 
-    ``theta_0`` … ``theta_5`` are the rows of the affine map from output to input coordinates in [−1, 1].
+    ``theta_0`` … ``theta_5`` are the rows of the affine map from output to
+    input coordinates in [−1, 1].
     """
     table: dict[str, Array] = {}
     geometry = {name: np.zeros(images) for name in ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")}
@@ -148,7 +151,7 @@ def _draw_policy(
     extras: dict[str, Array],
     rng: np.random.Generator,
 ) -> None:
-    """Add one operation of random strength per image (TrivialAugment), or two of fixed strength (RandAugment)."""
+    """Add one operation of random strength (TrivialAugment), or two of fixed (RandAugment)."""
     space, images = _SPACES[policy], len(geometry["rotate"])
     for _ in range(1 if policy == "trivial" else _RAND_OPS):
         drawn = np.array(_OPS)[rng.integers(len(_OPS), size=images)]
@@ -165,7 +168,7 @@ def _draw_policy(
 
 
 def _draw_crops(config: AugmentConfig, images: int, rng: np.random.Generator) -> Array:
-    """Draw random resized crops (4, images): height and width as shares of the image, centres y and x in [−1, 1]."""
+    """Draw random resized crops (4, images): relative height and width, centre in [−1, 1]."""
     area = rng.uniform(config.crop_scale, 1.0, images)
     largest = np.log(config.crop_ratio) if config.crop_scale < 1.0 else 0.0
     ratio = np.exp(rng.uniform(-1, 1, images) * largest)
@@ -174,7 +177,7 @@ def _draw_crops(config: AugmentConfig, images: int, rng: np.random.Generator) ->
 
 
 def _thetas(geometry: dict[str, Array], crops: Array, aspect: float) -> dict[str, Array]:
-    """Return the affine maps: output → rotation and shear about the middle, in pixels → shift → crop → input."""
+    """Return affine maps: output → rotation and shear, in pixels → shift → crop → input."""
     angle = np.deg2rad(geometry["rotate"])
     cos, sin = np.cos(angle), np.sin(angle)
     shear_x, shear_y = geometry["shear_x"], geometry["shear_y"]
@@ -188,7 +191,7 @@ def _thetas(geometry: dict[str, Array], crops: Array, aspect: float) -> dict[str
 
 
 def _draw_boxes(probability: float, images: int, rng: np.random.Generator) -> dict[str, Array]:
-    """Draw top, left, bottom and right of the erased rectangles, as shares of the image; empty where none is erased."""
+    """Draw the relative top, left, bottom and right of erased rectangles; empty for none."""
     applied = rng.uniform(size=images) < probability
     area = rng.uniform(*_ERASE_AREA, images) * applied
     ratio = np.exp(rng.uniform(-1, 1, images) * np.log(_ERASE_RATIO))
@@ -220,7 +223,8 @@ def change_colors(x: Tensor, table: dict[str, Tensor]) -> Tensor:
         x = _grey(x).lerp(x, table["saturation"]).clamp_(0, 1)
     if "sharpness" not in table:
         return x
-    # The kernel of torchvision: 1 around 5, which is nine times the mean of nine pixels and four times the middle one.
+    # The kernel of torchvision: 1 around 5, which is nine times the mean of nine pixels and
+    # four times the middle one.
     blurred = (9 * avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False) + 4 * x) / 13
     x = blurred.lerp(x, table["sharpness"]).clamp_(0, 1)
     step = torch.exp2(table["posterize"]) / 255

@@ -18,7 +18,8 @@ from .sources import FileSource, Split, mix_seed, stack_prepared
 
 # Images per decoder call: enough to keep the decoder busy, few enough to hold at full size.
 _CHUNK = 256
-# Decoded splits by content, in order of use: the training, validation and test images of one dataset.
+# Decoded splits by content, in order of use: the training, validation and
+# test images of one dataset.
 _MOST_KEPT = 3
 _DECODED: dict[str, tuple[Tensor, dict[str, int]]] = {}
 
@@ -174,7 +175,7 @@ def _jpeg_bytes(split: Split, row: int) -> Tensor | None:
 
 
 def _decode_jpegs(encoded: list[Tensor], device: torch.device) -> Iterator[Tensor | None]:
-    """Decode JPEG files on the device; yield None for all if one fails, as the decoder names none."""
+    """Decode JPEG files on the device; yield None for all if one fails."""
     from torchvision.io import decode_jpeg
 
     try:

@@ -31,7 +31,8 @@ class BadImageError(ValueError):
 def read_image(path: str | Path) -> Tensor:
     """Decode an image file to RGB pixels (3, H, W), uint8.
 
-    Of an animation, the first frame is decoded. Of 16-bit images, the high byte of each value is used.
+    Of an animation, the first frame is decoded. Of 16-bit images, the high
+    byte of each value is used.
 
     Raises:
         BadImageError: The file is missing, cannot be decoded or has too many pixels.
@@ -115,7 +116,7 @@ def _reason(error: Exception) -> str:
 
 
 def missing_files(paths: Iterable[str]) -> list[str]:
-    """Return the paths that do not exist, listing each folder once instead of checking each file."""
+    """Return the paths that do not exist, listing each folder once."""
     by_folder: dict[str, list[str]] = defaultdict(list)
     for path in paths:
         by_folder[os.path.dirname(path)].append(path)

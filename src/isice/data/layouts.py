@@ -46,7 +46,7 @@ def load_mit_indoor67(config: DataConfig) -> Loaded:
 
 
 def load_cub200(config: DataConfig) -> Loaded:
-    """Load the archive ``CUB_200_2011`` by its list files, or ``train/<class>/*`` with ``test/<class>/*``."""
+    """Load the archive ``CUB_200_2011``, or ``train/<class>/*`` with ``test/<class>/*``."""
     given = Path(config.root or "").expanduser()
     if config.root is not None and all((given / name).is_dir() for name in ("train", "test")):
         loaded = load_folder(config)
@@ -168,8 +168,8 @@ def load_imagenet100(config: DataConfig) -> Loaded:
 def load_folder(config: DataConfig) -> Loaded:
     """Load ``train/<class>/*`` with ``test/<class>/*``, ``val/<class>/*`` or both.
 
-    ``validation`` may be written for ``val``. A folder of classes without ``train`` is split: a fifth of
-    every class, chosen by ``data.split_seed``, is for testing.
+    ``validation`` may be written for ``val``. A folder of classes without ``train`` is split: a
+    fifth of every class, chosen by ``data.split_seed``, is for testing.
     """
     if _is_unsplit(config):
         paths, labels = _class_folders(Path(config.root or "").expanduser())
@@ -194,7 +194,7 @@ def load_folder(config: DataConfig) -> Loaded:
 
 
 def _is_unsplit(config: DataConfig) -> bool:
-    """Whether ``data.root`` holds folders of images, and none of the usual splits at any depth of one."""
+    """Return whether ``data.root`` holds folders of images and nowhere one of the usual splits."""
     root = None if config.root is None else Path(config.root).expanduser()
     if root is None or not root.is_dir():
         return False

@@ -52,8 +52,9 @@ def _paired(channels: int, generator: torch.Generator) -> Tensor:
 def gaussian_fields(covariances: Tensor, *, size: int, smoothness: float = 0.5, seed: int = 0) -> Tensor:
     """Draw one Gaussian field with mean zero on a torus for each channel covariance (B, C, C).
 
-    ``smoothness`` is the weight of the neighbours in a 3×3 blur that keeps the variances; 0 is white
-    noise."""
+    ``smoothness`` is the weight of the neighbours in a 3×3 blur that keeps the variances, 0 for
+    white noise.
+    """
     check_int("gaussian_fields", "size", size, minimum=3)
     check_number("gaussian_fields", "smoothness", smoothness)
     batch, channels = covariances.shape[:2]
@@ -73,7 +74,7 @@ def make_textures(
     size: int = 14,
     seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Draw textures and their labels, which cycle through the classes of :func:`texture_covariances`.
+    """Draw textures and their labels, which cycle through the classes.
 
     ``seed`` is that of the images; the classes are always the same.
 

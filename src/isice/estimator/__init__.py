@@ -1,4 +1,4 @@
-"""Scikit-learn interface of the exact solver: sparse precision matrices with a certificate, and the choice of λ."""
+"""Scikit-learn interface of the exact solver: certified sparse precision matrices, choice of λ."""
 
 from .joint import JointSparsePrecision
 from .latent import LatentSparsePrecision

@@ -1,4 +1,4 @@
-"""Covariance matrices of samples: weighted, with missing values, from ranks, or by a scikit-learn estimator."""
+"""Covariance of samples: weighted, with missing values, from ranks, or by scikit-learn."""
 
 from typing import Any, TypeAlias
 
@@ -55,7 +55,8 @@ def covariance(
 
     Args:
         samples: Observations; NaN marks a missing value.
-        estimator: ``"empirical"``, a rank correlation of :data:`RANKS`, or a scikit-learn covariance estimator.
+        estimator: ``"empirical"``, a rank correlation of :data:`RANKS`, or a
+            scikit-learn covariance estimator.
         sample_weight: Non-negative weights (N,), for ``"empirical"`` only.
         assume_centered: Whether the data have mean zero already.
     """
@@ -103,9 +104,9 @@ def _pairwise_covariance(samples: Array, sample_weight: Array | None, assume_cen
 def rank_correlation(samples: Array, name: str) -> Array:
     """Correlation (D, D) of the Gaussian copula from ranks; not always positive semi-definite.
 
-    ``"spearman"`` is 2 sin(πρ/6) and ``"kendall"`` sin(πτ/2) (Liu et al. 2012), with τ_b where values are tied;
-    ``"nonparanormal"`` is the correlation of the normal scores Φ⁻¹(rank/(n + 1)). Missing
-    values are ignored in the ranks of a variable.
+    ``"spearman"`` is 2 sin(πρ/6) and ``"kendall"`` sin(πτ/2) (Liu et al. 2012), with τ_b where
+    values are tied; ``"nonparanormal"`` is the correlation of the normal scores Φ⁻¹(rank/(n + 1)).
+    Missing values are ignored in the ranks of a variable.
     """
     if name == "kendall":
         result = np.sin(0.5 * np.pi * _kendall(samples))
@@ -138,7 +139,7 @@ def _kendall(samples: Array) -> Array:
 
 
 def nearest_correlation(matrix: Array) -> Array:
-    """Clip negative eigenvalues to zero and rescale to a unit diagonal; a positive semi-definite matrix is kept."""
+    """Clip negative eigenvalues, if any, to zero and rescale to a unit diagonal."""
     values, vectors = np.linalg.eigh(matrix)
     if values[0] >= 0:
         return matrix

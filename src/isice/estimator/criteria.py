@@ -1,4 +1,4 @@
-"""Criteria for the choice of the sparsity: held-out likelihood, EBIC and the stability of edges (StARS)."""
+"""Criteria for the choice of λ: held-out likelihood, EBIC, stability of edges (StARS)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -45,7 +45,7 @@ class Criterion(ABC):
         return sorted(self.values, reverse=True)
 
     def add(self, sparsities: Array, path: Iterable[Array]) -> None:
-        """Evaluate further λ (L,), whose precision matrices of all samples are ``path``, L times (D, D)."""
+        """Evaluate further λ (L,), whose precision matrices of all samples are ``path``."""
         self.values.update(zip(sparsities.tolist(), self.evaluate(sparsities, path), strict=True))
 
     def table(self) -> Array:
@@ -91,7 +91,7 @@ class HeldOutLikelihood(Criterion):
         self.test = [self._test_covariance(samples, weight, train, test) for train, test in folds]
 
     def _test_covariance(self, samples: Array, weight: Array | None, train: Array, test: Array) -> Array:
-        """Covariance about the mean of the training part; from ranks, that of the test part itself."""
+        """Covariance about the mean of the training part; from ranks, of the test part itself."""
         model = self.model
         if isinstance(model._source, str) and model._source in RANKS:
             return covariance(samples[test], model._source)

@@ -18,10 +18,10 @@ class GraphMixin:
     partial_correlation_: NDArray[np.float64]
 
     def to_networkx(self) -> "networkx.Graph":
-        """Return the graph with an edge, without self-loops, for each partial correlation that is not zero.
+        """Return the graph of the nonzero partial correlations, without self-loops.
 
-        Nodes have the names of the columns of X, or their numbers. Edges have the attributes ``weight``, the partial
-        correlation, and ``precision``.
+        Nodes have the names of the columns of X, or their numbers. Edges have the attributes
+        ``weight``, the partial correlation, and ``precision``.
 
         Example:
             >>> import numpy as np
@@ -44,7 +44,7 @@ class GraphMixin:
         return graph
 
     def plot_graph(self, **options: Any) -> "Axes":
-        """Draw the variables on a circle with their edges; options of :func:`isice.graph_plots.plot_graph`."""
+        """Draw the graph on a circle; options of :func:`isice.graph_plots.plot_graph`."""
         from ..graph_plots import plot_graph
 
         check_is_fitted(self, "partial_correlation_")

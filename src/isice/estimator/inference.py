@@ -1,4 +1,4 @@
-"""Inference after the fit: debiased estimates with p-values, and the stability of edges under the bootstrap."""
+"""Inference after the fit: debiased estimates with p-values, bootstrap stability of edges."""
 
 from typing import Any, NamedTuple
 
@@ -49,8 +49,8 @@ class EdgeStability(NamedTuple):
 def debias(precision: Array, cov: Array, n_samples: float, fdr: float = 0.05) -> DebiasedPrecision:
     """Debias the graphical lasso (Janková and van de Geer 2015): T = 2Θ − ΘSΘ.
 
-    Entries of √n(T − Θ₀) are asymptotically normal with variance Θ_ii Θ_jj + Θ_ij² where the true matrix is sparse
-    enough: degree ≪ √n / log D.
+    Entries of √n(T − Θ₀) are asymptotically normal with variance Θ_ii Θ_jj + Θ_ij² where the true
+    matrix is sparse enough: degree ≪ √n / log D.
     """
     debiased = 2 * precision - precision @ cov @ precision
     diagonal = np.diag(precision)
@@ -75,9 +75,9 @@ class InferenceMixin:
     def debiased(self, *, fdr: float = 0.05, n_samples: float | None = None) -> DebiasedPrecision:
         """Return the debiased precision with p-values and control of the false discovery rate.
 
-        The theory is for the graphical lasso of the empirical covariance: leave ``reweight``, ``threshold`` and
-        ``refit`` unset. Its λ is of order √(log D / n) on the correlation scale. In finite samples strong edges stay
-        biased, and a smaller λ covers them better.
+        The theory is for the graphical lasso of the empirical covariance: leave ``reweight``,
+        ``threshold`` and ``refit`` unset. Its λ is of order √(log D / n) on the correlation scale.
+        In finite samples strong edges stay biased, and a smaller λ covers them better.
 
         Args:
             fdr: Accepted expected share of false edges among those reported.

@@ -21,15 +21,16 @@ __all__ = ["JointSparsePrecision"]
 
 
 class JointSparsePrecision(SolverParameters, BaseEstimator):  # type: ignore[misc]
-    """Sparse inverse covariances of the classes of labelled samples, estimated together (Danaher et al. 2014).
+    """Sparse inverse covariances of several classes, estimated together (Danaher et al. 2014).
 
     The likelihood of a class counts in proportion to its number of samples.
 
     Args:
         sparsity: λ₁ ≥ 0 on every entry off the diagonal.
         similarity: λ₂ ≥ 0 on what differs between the classes.
-        penalty: ``"group"``: classes share which edges exist; ``"fused"``: they also share their strengths;
-            ``"time_varying"``: each class resembles the one before it, in the order of the sorted labels.
+        penalty: ``"group"``: classes share which edges exist; ``"fused"``: they also share
+            their strengths; ``"time_varying"``: each class resembles the one before it, in the
+            order of the sorted labels.
         scale: Unit of both penalties: ``"correlation"`` or ``"raw"``.
         covariance_estimator: As in :class:`SparsePrecision`, without ``"precomputed"``.
         tol: Largest duality gap, as a multiple of the number of classes times D.
@@ -101,7 +102,7 @@ class JointSparsePrecision(SolverParameters, BaseEstimator):  # type: ignore[mis
         return self
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Return the mean Gaussian log-likelihood of samples X (N, D), each under the model of its class."""
+        """Return the mean Gaussian log-likelihood of samples X (N, D), each under its class."""
         check_is_fitted(self, "precision_")
         samples, labels = validate_data(self, X, y, dtype=np.float64, reset=False)
         unknown = set(np.unique(labels)) - set(self.classes_)

@@ -22,12 +22,12 @@ RANK_TOLERANCE = 1e-6  # eigenvalues of L below this share of the largest of Θ 
 
 
 class LatentSparsePrecision(SolverParameters, GraphMixin, EmpiricalCovariance):  # type: ignore[misc]
-    """Sparse minus low-rank inverse covariance of samples (N, D), for data with hidden common causes.
+    """Sparse minus low-rank inverse covariance of samples (N, D), for hidden common causes.
 
     Args:
         sparsity: λ ≥ 0 on the entries of the sparse part off the diagonal.
-        trace_penalty: μ > 0 on the trace of the low-rank part. Chandrasekaran et al. (2012) keep μ/λ fixed, between 2
-            and √D or so, and vary λ.
+        trace_penalty: μ > 0 on the trace of the low-rank part. Chandrasekaran et al. (2012) keep
+            μ/λ fixed, between 2 and √D or so, and vary λ.
         scale: Unit of both: ``"correlation"`` or ``"raw"``.
         covariance_estimator: As in :class:`SparsePrecision`.
         tol: Largest duality gap, as a multiple of D.
@@ -36,9 +36,11 @@ class LatentSparsePrecision(SolverParameters, GraphMixin, EmpiricalCovariance): 
         device: Where to solve, such as ``"cuda"``.
 
     Attributes:
-        precision_: Inverse covariance of the observed variables (D, D), sparse part minus low-rank part.
+        precision_: Inverse covariance of the observed variables (D, D), sparse
+            part minus low-rank part.
         covariance_: Its inverse (D, D).
-        sparse_: Precision given the hidden variables (D, D), with exact zeros; the graph is its support.
+        sparse_: Precision given the hidden variables (D, D), with exact zeros;
+            the graph is its support.
         low_rank_: What the hidden variables add (D, D), positive semi-definite.
         rank_: Rank of the low-rank part, an estimate of the number of hidden variables.
         partial_correlation_: Partial correlations given the hidden variables too (D, D).
@@ -72,7 +74,7 @@ class LatentSparsePrecision(SolverParameters, GraphMixin, EmpiricalCovariance): 
         self._keep(locals())
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Fit to samples X (N, D), or to a covariance matrix (D, D) if precomputed; ``y`` is ignored."""
+        """Fit to samples X (N, D), or to a precomputed covariance (D, D); ``y`` is ignored."""
         self._check_solver(("raw", "correlation"), self.covariance_estimator, ("sparsity",))
         check_number(type(self).__name__, "trace_penalty", self._plain("trace_penalty"), strict=True)
         precomputed = isinstance(self.covariance_estimator, str) and self.covariance_estimator == "precomputed"

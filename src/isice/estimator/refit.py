@@ -12,7 +12,7 @@ MAX_STEPS = 100
 
 
 class Refit(NamedTuple):
-    """Precision and covariance (D, D), duality gap and Newton steps; the gap is infinite if there is no maximum."""
+    """Precision and covariance (D, D), duality gap (∞ without a maximum) and Newton steps."""
 
     precision: Tensor
     covariance: Tensor
@@ -21,10 +21,10 @@ class Refit(NamedTuple):
 
 
 def refit_on_support(cov: Tensor, precision: Tensor, *, tol: float) -> Refit:
-    """Minimise −logdet Θ + ⟨S, Θ⟩ over the entries that are not zero in ``precision``, by Newton's method.
+    """Minimise −logdet Θ + ⟨S, Θ⟩ over the nonzero entries of ``precision`` by Newton's method.
 
-    The dual is max logdet W + D over the W that agree with S on the graph, so Θ⁻¹ with those entries replaced by S
-    gives the duality gap.
+    The dual is max logdet W + D over the W that agree with S on the graph, so Θ⁻¹ with those
+    entries replaced by S gives the duality gap.
 
     Args:
         cov: Covariance matrix S (D, D) in float64.

@@ -16,7 +16,7 @@ def adaptive(magnitude: Tensor, sparsity: Tensor) -> Tensor:
 
 
 def scad(magnitude: Tensor, sparsity: Tensor) -> Tensor:
-    """Return the SCAD penalty's derivative divided by λ: one up to λ, then falling to zero at 3.7 λ."""
+    """Return the SCAD penalty's derivative over λ: one up to λ, then falling to zero at 3.7 λ."""
     excess = (SCAD_SHAPE * sparsity - magnitude).clamp(min=0) / ((SCAD_SHAPE - 1) * sparsity)
     return torch.where(magnitude <= sparsity, 1.0, excess)
 

@@ -32,39 +32,44 @@ BETWEEN = 3  # λ values that a refinement inserts on either side of the best on
 
 
 class SparsePrecisionCV(SparsePrecision):
-    """:class:`SparsePrecision` with λ chosen from the data; folds (or subsamples) and λ are solved in batches.
+    """:class:`SparsePrecision` with λ chosen from the data; folds and λ are solved in batches.
 
     The grid is refined around the best λ, and extended where the best is its smallest.
 
     Args:
-        selection: ``"cv"``: the best held-out log-likelihood; ``"ebic"``: the smallest extended Bayesian information
-            criterion (Foygel and Drton 2010); ``"stars"``: the densest graph that stays stable under subsampling (Liu
-            et al. 2010).
-        sparsities: λ values to choose from, or how many to space logarithmically down from the smallest that gives a
-            diagonal matrix to ``min_ratio`` of it.
+        selection: ``"cv"``: the best held-out log-likelihood; ``"ebic"``: the smallest extended
+            Bayesian information criterion (Foygel and Drton 2010); ``"stars"``: the densest graph
+            that stays stable under subsampling (Liu et al. 2010).
+        sparsities: λ values to choose from, or how many to space logarithmically down from the
+            smallest that gives a diagonal matrix to ``min_ratio`` of it.
         min_ratio: The smallest λ of the first grid, as a share of the largest.
-        n_refinements: How often the grid is refined around the best λ. Where the best is the smallest, the grid is
-            first extended, down to 1e-5 of the largest. 0, or a list of ``sparsities``, keeps the grid.
+        n_refinements: How often the grid is refined around the best λ. Where the best is the
+            smallest, the grid is first extended, down to 1e-5 of the largest. 0, or a list of
+            ``sparsities``, keeps the grid.
         cv: Folds of ``"cv"``: a number or a scikit-learn splitter.
         gamma: Weight in ``"ebic"`` of the number of possible graphs, 0 (plain BIC) to 1.
         instability: Largest mean edge instability that ``"stars"`` accepts.
         n_subsamples: Subsamples of ``"stars"``.
         random_state: Seed of the subsamples.
-        max_memory: Bytes that the solver may use: folds, subsamples and λ are solved as many at a time as fit, at
-            least one. The path itself, D² numbers for each λ, is kept beyond that.
+        max_memory: Bytes that the solver may use: folds, subsamples and λ are solved as many at a
+            time as fit, at least one. The path itself, D² numbers for each λ, is kept beyond that.
         alphas: scikit-learn's name: the same as ``sparsities=alphas, scale="raw"``.
-        scale, penalize_diagonal, weights, covariance_estimator, missing, reweight: See :class:`SparsePrecision`.
-        threshold, refit: See :class:`SparsePrecision`; they apply to the final estimate, after λ is chosen.
-        tol, max_iter, assume_centered, device, n_jobs, verbose, covariance: See :class:`SparsePrecision`.
+        scale, penalize_diagonal, weights, covariance_estimator, missing, reweight: See
+            :class:`SparsePrecision`.
+        threshold, refit: See :class:`SparsePrecision`; they apply to the final
+            estimate, after λ is chosen.
+        tol, max_iter, assume_centered, device, n_jobs, verbose, covariance: See
+            :class:`SparsePrecision`.
 
     Attributes:
         sparsity_: The λ chosen.
         alpha_: The same, under scikit-learn's name.
         sparsities_: All λ, descending (L,).
-        selection_curve_: For each λ the mean held-out score, the criterion, or the instability (L,).
+        selection_curve_: For each λ the mean held-out score, the
+            criterion, or the instability (L,).
         selection_spread_: Standard error over the folds (L,); None unless ``selection="cv"``.
-        cv_results_: As in scikit-learn: ``"alphas"``, ``"mean_test_score"``, ``"std_test_score"`` and the score of each
-            split, for ``selection="cv"``.
+        cv_results_: As in scikit-learn: ``"alphas"``, ``"mean_test_score"``, ``"std_test_score"``
+            and the score of each split, for ``selection="cv"``.
         precision_path_: Precision matrices of all data for each λ (L, D, D).
 
     Example:
@@ -157,11 +162,11 @@ class SparsePrecisionCV(SparsePrecision):
         return self
 
     def fit_batch(self, subjects: Sequence[ArrayLike]) -> list[Self]:
-        """Choose λ and fit for each subject in turn; the folds and the path of each are one batch."""
+        """Choose λ and fit for each subject in turn; its folds and its path are one batch each."""
         return [clone(self).fit(x) for x in subjects]
 
     def plot_path(self, **options: Any) -> "Axes":
-        """Draw every partial correlation against λ; options of :func:`isice.graph_plots.plot_path`."""
+        """Draw partial correlations against λ; options of :func:`isice.graph_plots.plot_path`."""
         from ..graph_plots import plot_path
 
         check_is_fitted(self, "precision_path_")

@@ -33,17 +33,20 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
 
     Args:
         sparsity: λ ≥ 0.
-        scale: Unit of λ: ``"correlation"``, as if the variables had unit variance, so that λ ≥ 1 always gives a
-            diagonal matrix; ``"raw"`` for scikit-learn's ``alpha``; ``"trace"``.
+        scale: Unit of λ: ``"correlation"``, as if the variables had unit variance, so that λ ≥ 1
+            always gives a diagonal matrix; ``"raw"`` for scikit-learn's ``alpha``; ``"trace"``.
         penalize_diagonal: Whether the diagonal is penalized too.
         weights: Non-negative, symmetric factors of the penalty per entry (D, D).
-        covariance_estimator: ``"empirical"``; ``"spearman"``, ``"kendall"`` or ``"nonparanormal"``, the correlation of
-            a Gaussian copula from ranks with the standard deviations of the data; a scikit-learn estimator such as
-            ``LedoitWolf()``; ``"precomputed"``: X is a covariance matrix.
-        missing: ``"raise"``, or ``"pairwise"`` to correlate each pair of variables over the samples that have both.
-            Like rank correlations, the matrix is projected to be positive semi-definite.
-        reweight: ``"adaptive"`` (adaptive lasso), ``"scad"`` or ``"mcp"``: three further solves with weights from the
-            solution before, the local linear approximation of a penalty that biases strong edges less.
+        covariance_estimator: ``"empirical"``; ``"spearman"``, ``"kendall"`` or
+            ``"nonparanormal"``, the correlation of a Gaussian copula from ranks with the standard
+            deviations of the data; a scikit-learn estimator such as ``LedoitWolf()``;
+            ``"precomputed"``: X is a covariance matrix.
+        missing: ``"raise"``, or ``"pairwise"`` to correlate each pair of variables over
+            the samples that have both. Like rank correlations, the matrix is projected to
+            be positive semi-definite.
+        reweight: ``"adaptive"`` (adaptive lasso), ``"scad"`` or ``"mcp"``: three further solves
+            with weights from the solution before, the local linear approximation of a penalty that
+            biases strong edges less.
         threshold: Remove edges whose partial correlation is at most this large.
         refit: ``"support"``: maximum likelihood on the edges found, without penalty.
         tol: Largest duality gap, as a multiple of D.
@@ -65,7 +68,8 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         n_iter_: Iterations.
         location_: Mean (D,).
         sample_covariance_: The matrix S that was solved for (D, D).
-        n_samples_: Number of samples, with weights Kish's effective number; None for a precomputed matrix.
+        n_samples_: Number of samples, with weights Kish's effective number; None
+            for a precomputed matrix.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(200, 4))
@@ -118,11 +122,12 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         return self._store(samples, weight, cov, sparsity, *(to_numpy(tensor) for tensor in result))
 
     def fit_batch(self, subjects: Sequence[ArrayLike]) -> list[Self]:
-        """Fit one estimator per subject, all as one batch; the subjects share D but not the number of samples.
+        """Fit one estimator per subject, as one batch; their numbers of samples may differ.
 
         Example:
             >>> rng = np.random.default_rng(0)
-            >>> models = SparsePrecision().fit_batch([rng.normal(size=(n, 5)) for n in (30, 40, 50)])
+            >>> subjects = [rng.normal(size=(n, 5)) for n in (30, 40, 50)]
+            >>> models = SparsePrecision().fit_batch(subjects)
             >>> [model.precision_.shape for model in models]
             [(5, 5), (5, 5), (5, 5)]
         """
@@ -200,7 +205,8 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
     def _part_covariances(self, samples: Array, weight: Array | None, parts: Sequence[Array], cov: Array) -> Array:
         """Covariances of parts of the samples (P, D, D).
 
-        A variable that is constant in a part keeps the variance of all samples and is uncorrelated there.
+        A variable that is constant in a part keeps the variance of all samples
+        and is uncorrelated there.
         """
         covs = np.stack([self._covariance(samples[part], None if weight is None else weight[part]) for part in parts])
         variance = np.diagonal(covs, axis1=-2, axis2=-1)

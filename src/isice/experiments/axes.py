@@ -4,7 +4,7 @@
 
     [axes.dataset]
     cub200 = { label = "Birds", data.name = "cub200" }
-    dtd = { label = "DTD", data.name = "dtd", repeat = { data.partition = [1, 2, 3] } }   # three runs, one mean
+    dtd = { label = "DTD", data.name = "dtd", repeat = { data.partition = [1, 2, 3] } }  # a mean
 
     [axes.sparsity]                          # options of the pooling in model.pooling
     "0.1" = { label = "λ = 0.1", pooling.sparsity = 0.1 }

@@ -13,8 +13,8 @@
     [grid]                                # one run for every combination and seed
     model.pooling = ["gap", "isice"]
 
-Axes with named values are described in :mod:`isice.experiments.axes`, published numbers to compare with in
-:mod:`isice.experiments.published_numbers`.
+Axes with named values are described in :mod:`isice.experiments.axes`, published numbers to compare
+with in :mod:`isice.experiments.published_numbers`.
 """
 
 import itertools
@@ -81,7 +81,8 @@ class Experiment:
         after: Text for the report on what to do with the finished runs.
         images: Number of test images in the heat maps of the report.
         weights: Weight files by backbone, see :mod:`isice.experiments.weight_files`.
-        adapt: Completes the config of every training run, such as its normalisation by its backbone.
+        adapt: Completes the config of every training run, such as its
+            normalisation by its backbone.
     """
 
     name: str
@@ -204,7 +205,7 @@ class Experiment:
 
 
 def _as_config_of(kind: str, config: Any) -> Any:
-    """Convert a config to the class of a kind of job, if it is of another class with the same fields."""
+    """Convert a config to the class of a kind of job, if it is another with the same fields."""
     cls = find_job(kind).config
     return config if type(config) is cls else cls(**{f.name: getattr(config, f.name) for f in fields(config)})
 
@@ -223,7 +224,7 @@ def list_experiments() -> list[str]:
 
 
 def load_experiment(name_or_path: str | Path) -> Experiment:
-    """Load an experiment by its name in the package (``"digits"``, ``"table3"``) or from a TOML file.
+    """Load an experiment by its name in the package (``"digits"``, ``"table3"``) or from a file.
 
     Example:
         >>> [cell.label for cell in load_experiment("digits").cells()]

@@ -34,9 +34,9 @@ class Manifest:
     """Titles, runs and published numbers of an experiment.
 
     ``axes`` maps axis → value → label, ``changed`` are the overrides ``a.b=c`` that change results,
-    and ``pool`` is the folder of the records: ``"."``, the manifest's own, or ``".."``, the one that
-    experiments share. A file can choose no other. ``limits`` are the values of axes to which cells and
-    tables are limited. The remaining fields are those of
+    and ``pool`` is the folder of the records: ``"."``, the manifest's own, or ``".."``, the one
+    that experiments share. A file can choose no other. ``limits`` are the values of axes to which
+    cells and tables are limited. The remaining fields are those of
     :class:`isice.experiments.loader.Experiment`.
     """
 

@@ -56,7 +56,8 @@ def run_experiment(
         share: Let other processes run cells of the same folder: a cell that one of them works on is
             left to it, and taken over if that process ends without finishing it. False raises
             :class:`isice.run_lock.RunInUse`, for runs that several processes compute together.
-        limits: Values of axes that the cells are limited to, and the reports of the folder with them.
+        limits: Values of axes that the cells are limited to, and the
+            reports of the folder with them.
         tell: Called with a line of text for skipped and failed cells.
     """
     out, before = Path(out), None
@@ -99,7 +100,7 @@ def run_experiment(
 
 
 def _wait(cells: list[Cell], out: Path, outcome: Outcome, tell: Callable[[str], None]) -> list[Cell]:
-    """Wait for the cells of other processes until one has ended without finishing its cell; return what is left."""
+    """Wait until another process leaves a cell unfinished; return the cells that are left."""
     for cell in cells:
         tell(f"{cell.label}: left to {holder(out / cell.name)}")
     while cells:

@@ -25,7 +25,8 @@ from .loader import Cell
 # Computes a config into a folder, under a label, and writes its record.
 Compute = Callable[[Any, Path, str], Any]
 LOG_FILE = "log.txt"
-# What a cell is yielded with in place of an error if another process works on it, or has finished it.
+# What a cell is yielded with in place of an error if another process works on
+# it, or has finished it.
 IN_USE, FINISHED = "another process works on it", "another process has finished it"
 _IN_USE_STATUS = 75  # EX_TEMPFAIL
 GRACE_SECONDS = 10  # for runs to end by themselves after an interrupt
@@ -42,8 +43,8 @@ def run_on_devices(
 ) -> Iterator[tuple[Cell, str | None]]:
     """Run each cell on the next free device; yield it with its error, or None, as soon as it ends.
 
-    ``compute`` can be pickled; its output goes to ``log.txt`` in the run's folder. ``force`` runs cells
-    that another process has finished meanwhile.
+    ``compute`` can be pickled; its output goes to ``log.txt`` in the run's folder. ``force`` runs
+    cells that another process has finished meanwhile.
     """
     waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
     ended: queue.SimpleQueue[tuple[Cell, str | None]] = queue.SimpleQueue()

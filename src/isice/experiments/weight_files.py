@@ -46,7 +46,7 @@ def with_weights(config: RunConfig, files: dict[str, Path | None]) -> RunConfig:
 
 
 def find_all(root: str | Path | None, configs: Iterable[object]) -> dict[str, Path | None]:
-    """Find the files of all pretrained backbones; a missing one is an error that names all missing."""
+    """Find the files of all pretrained backbones; one error names all that are missing."""
     if root is None:
         return {}
     models = [config.model for config in configs if isinstance(config, RunConfig)]

@@ -1,4 +1,4 @@
-"""Explain trained networks: heat maps, class activation maps, channel graphs, spectra and sparsity patterns."""
+"""Explain trained networks: heat maps, class activation maps, channel graphs, spectra, sparsity."""
 
 from ..explanations import ChannelGraph
 from .graph import channel_graphs, partial_correlations

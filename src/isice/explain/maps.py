@@ -45,18 +45,19 @@ def class_maps(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return class activation maps from the gradient g of a logit at the pooling's input x.
 
-    Grad-CAM weights each channel by its mean gradient. A pooling of the centred covariance is invariant
-    to the mean of a channel, so that these weights are zero and ``"grad_cam"`` raises. HiResCAM sums g·x
-    over the channels at each position; it changes if a constant is added to a channel, even if the
-    logit does not. ``"centered"`` is ḡ·x + (g − ḡ)·(x − x̄), with means over the positions. It has the
-    same sum over the image, equals HiResCAM for average pooling, and is invariant where the logit is.
+    Grad-CAM weights each channel by its mean gradient. A pooling of the centred covariance is
+    invariant to the mean of a channel, so that these weights are zero and ``"grad_cam"`` raises.
+    HiResCAM sums g·x over the channels at each position; it changes if a constant is added to a
+    channel, even if the logit does not. ``"centered"`` is ḡ·x + (g − ḡ)·(x − x̄), with means over
+    the positions. It has the same sum over the image, equals HiResCAM for average pooling, and is
+    invariant where the logit is.
 
     Args:
         model: The network.
         images: Images (B, in_chans, H, W), transformed as in training.
         classes: One class per image; by default the predicted ones.
-        method: ``"centered"``, ``"hires_cam"`` (Draelos and Carin 2020) or ``"grad_cam"`` (Selvaraju
-            et al. 2017).
+        method: ``"centered"``, ``"hires_cam"`` (Draelos and Carin 2020) or
+            ``"grad_cam"`` (Selvaraju et al. 2017).
 
     Returns:
         Maps (B, H, W), positive where the image supports the class and negative where it opposes it

@@ -76,7 +76,7 @@ def explain_runs(
 
 
 def explain_samples(folders: Sequence[str | Path], count: int = 2) -> list[ExplainedImage]:
-    """Explain ``count`` test images, evenly spaced over the test split, as :func:`explain_runs` does.
+    """Explain ``count`` test images, evenly spaced over the split, as :func:`explain_runs` does.
 
     Only runs with the dataset of the first one are used.
     """
@@ -128,7 +128,7 @@ def _labelled(runs: list[tuple[Path, Trained]]) -> dict[str, Trained]:
 
 
 def _read(config: DataConfig, source: str | Path) -> tuple[Tensor, str]:
-    """Read an image file or a test image of the dataset, without transforms; return it with its title."""
+    """Read an image file or a test image, without transforms; return it with its title."""
     if not str(source).startswith(_TEST):
         return read_image(source), Path(source).name
     number = str(source).removeprefix(_TEST)

@@ -37,9 +37,10 @@ def evaluate_run(
         folder: The run folder.
         split: ``"test"``, ``"val"`` or ``"train"``.
         which: The checkpoint: ``"best"``, the epoch that the record reports, or ``"last"``.
-        flip: Average the probabilities of each image and its mirror image; always so if the run sets
-            ``eval_flip``.
-        settings: Overrides of the config (``"data.root=…"``, ``"device=cpu"``, ``"precision=fp32"``).
+        flip: Average the probabilities of each image and its mirror image; always so if
+            the run sets ``eval_flip``.
+        settings: Overrides of the config (``"data.root=…"``,
+            ``"device=cpu"``, ``"precision=fp32"``).
         track: Wraps the iterator over batches, to display progress.
     """
     check_choice("eval", "split", split, SPLITS)

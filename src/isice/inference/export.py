@@ -27,8 +27,9 @@ from .predict import input_facts
 
 FORMATS = {"onnx": ".onnx", "torch": ".pt2"}
 FACTS_FILE = "isice.json"
-# Allowed difference of logits, relative to the largest logit. Float32 rounding gives at most 1e-5 with the poolings of
-# this package, and 6e-4 after a signed square root, which amplifies errors near zero.
+# Allowed difference of logits, relative to the largest logit. Float32 rounding gives at most
+# 1e-5 with the poolings of this package, and 6e-4 after a signed square root, which
+# amplifies errors near zero.
 TOLERANCE = 2e-3
 _BATCHES = (1, 3)
 
@@ -77,7 +78,8 @@ def export_model(model: nn.Module, facts: dict[str, Any], format: str, path: Pat
 
     Args:
         model: The network.
-        facts: ``classes`` and ``input``, stored in the file. ``input`` gives channels and image size.
+        facts: ``classes`` and ``input``, stored in the file. ``input``
+            gives channels and image size.
         format: ``"onnx"`` or ``"torch"``.
         path: The file.
     """

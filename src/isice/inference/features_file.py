@@ -23,7 +23,7 @@ def check_features_file(path: Path) -> None:
 
 
 def write_features(path: Path, files: Sequence[str], vectors: NDArray[np.float32]) -> None:
-    """Write vectors (N, F) of ``files``: arrays ``vectors`` and ``images``, or columns ``image`` and ``vector``."""
+    """Write vectors (N, F) of ``files`` to an .npz or Parquet file."""
     check_features_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".npz":

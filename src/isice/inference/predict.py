@@ -78,7 +78,7 @@ class Predictor:
 
     @torch.no_grad()
     def features(self, images: Iterable[str | Path], *, batch_size: int = 32) -> Tensor:
-        """Return the pooled vectors (N, F) of image files, on the CPU; an unreadable image is an error."""
+        """Return the pooled vectors (N, F) of image files; raise on an unreadable one."""
         check_int("features", "batch_size", batch_size, minimum=1)
         if not isinstance(self.model, Network):
             raise TypeError(f"features: expected a Network, got {type(self.model).__name__}; call your model instead.")
@@ -109,7 +109,7 @@ class Predictor:
 
 
 def find_images(arguments: Iterable[str | Path]) -> list[str]:
-    """Expand files, glob patterns (``"birds/*.jpg"``, ``"**/*.png"``) and folders (recursively) to image files.
+    """Expand files, glob patterns (``"birds/*.jpg"``) and folders, recursively, to image files.
 
     A missing file stays in the list, to be reported as unreadable. A folder without images or a
     pattern without matches is an error.

@@ -1,9 +1,10 @@
-"""Launcher and kernels of the covariance of features (B, C, N) with any strides: one launch, and two backward.
+"""Launcher and kernels of the covariance of features (B, C, N): one launch, and two backward.
 
-16-bit features become float32 in registers, before the mean is subtracted: no float32 copy is made. For the tensor
-cores, numbers are split into float16 planes as in the iteration, each channel times a power of two that brings it into
-range. Sizes and strides are passed as a power of two that divides them (a compile-time constant) and the quotient, so
-that the compiler knows how wide its loads may be.
+16-bit features become float32 in registers, before the mean is subtracted: no float32 copy is
+made. For the tensor cores, numbers are split into float16 planes as in the iteration, each
+channel times a power of two that brings it into range. Sizes and strides are passed as a power
+of two that divides them (a compile-time constant) and the quotient, so that the compiler knows
+how wide its loads may be.
 """
 
 import math
@@ -109,8 +110,8 @@ def _mean(x, rows, shape, strides, UNITS: tl.constexpr, STEP: tl.constexpr):
 def _add_product(total, a, a_low, c, c_low, PLANES: tl.constexpr):
     """Add a product of split numbers.
 
-    Tensor cores truncate addends that are small against the accumulator. So each accumulation is short and begins with
-    the low-order products, and its result is added in float32.
+    Tensor cores truncate addends that are small against the accumulator. So each accumulation is
+    short and begins with the low-order products, and its result is added in float32.
     """
     if PLANES == 1:
         return tl.dot(a, c, total)
@@ -173,7 +174,7 @@ def _symmetric_cotangent(grad, channels, rows, others, C):
 
 @triton.jit
 def _split_cotangent(grad, channels, planes, backs, C, PLANES: tl.constexpr, SIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """Split that matrix into planes (B, PLANES, SIDE, SIDE), each row times a power of two; store its inverse."""
+    """Split that matrix into planes (B, PLANES, SIDE, SIDE), its rows scaled; store 1/scale."""
     image, block = (tl.program_id(0) // (SIDE // BLOCK)).to(tl.int64), tl.program_id(0) % (SIDE // BLOCK)
     rows = block * BLOCK + tl.arange(0, BLOCK)
     grad += image * C * C
@@ -232,7 +233,7 @@ def _covariance_vjp(
 
 
 def _block(C: int, itemsize: int) -> int:
-    """Return the side of a tile; in float32 a large tile reuses each split number for more products."""
+    """Return the side of a tile; in float32, large tiles reuse each split number more often."""
     return 128 if C >= 256 and itemsize == 4 else tile_side(C)
 
 
@@ -270,8 +271,9 @@ def covariance(x: Tensor, precision: str) -> tuple[Tensor, Tensor]:
 def covariance_vjp(x: Tensor, channels: Tensor, grad: Tensor, precision: str) -> Tensor:
     """Return (G + Gᵀ)(X − mean)/N for any cotangent G (B, C, C).
 
-    The result has the dtype of x and, where they are dense, its strides; ``channels`` is what :func:`covariance`
-    returned. The rows of X − mean sum to zero, and so do those of the result, which needs no centring.
+    The result has the dtype of x and, where they are dense, its strides; ``channels`` is what
+    :func:`covariance` returned. The rows of X − mean sum to zero, and so do those of the
+    result, which needs no centring.
     """
     batch, C, N = x.shape
     d_x, (block, n_blocks, _) = torch.empty_like(x), tiling(C, _block(C, x.element_size()))

@@ -1,7 +1,8 @@
 """Per-tile prologue and epilogue of the Newton–Schulz kernel.
 
-The prologue divides by the trace and stores T, and for derivatives the direction, in the workspace. The epilogue scales
-the result back and takes a projected gradient step of iSICE, or computes the backward pass of both.
+The prologue divides by the trace and stores T, and for derivatives the direction, in the
+workspace. The epilogue scales the result back and takes a projected gradient step of iSICE, or
+computes the backward pass of both.
 """
 
 from typing import Any, NamedTuple
@@ -18,7 +19,8 @@ _T: tl.constexpr = tl.constexpr(T)
 _NO_VARIANCE: tl.constexpr = tl.constexpr(1e-14)
 # A lower bound on norms that are divided by: its inverse still fits into float32, with the scales.
 _MIN_NORM: tl.constexpr = tl.constexpr(1e-30)
-# Directions enter the iteration with this norm: their growth fits the range of float16, and so do small entries.
+# Directions enter the iteration with this norm: their growth fits the range of float16,
+# and so do small entries.
 DIRECTION_NORM: tl.constexpr = tl.constexpr(8.0)
 
 
@@ -158,8 +160,8 @@ def _store_value(value, tile, at, scalars, inside, STEP: tl.constexpr):
 def _store_derivative(value, slope, tile, at, diagonal, scalars, trace, factor, problem, CONFIG: tl.constexpr):
     """Store a strip of the cotangent of the source.
 
-    Returns what is summed for the trace, for the norm relative to that of the given cotangent, and for the cotangents
-    of rate and λ. All are zero beyond D, where the cotangent is.
+    Returns what is summed for the trace, for the norm relative to that of the given cotangent, and
+    for the cotangents of rate and λ. All are zero beyond D, where the cotangent is.
     """
     s = tl.load(tile.source + at)
     direction = _direction(tile, at, scalars.rate, CONFIG.STEP)
@@ -187,7 +189,8 @@ def epilogue(result, tile, scalars, trace, derivative_scale, corner, lanes, zero
     Args:
         result: The tile in the workspace, and behind it that of the derivative.
         tile: The same tile of the tiled matrices.
-        derivative_scale: Scale of the derivative in ``result``, for a direction of norm DIRECTION_NORM.
+        derivative_scale: Scale of the derivative in ``result``, for a
+            direction of norm DIRECTION_NORM.
         lanes, zeros: Index vectors and zeros of a strip.
 
     Returns:

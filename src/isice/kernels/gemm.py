@@ -1,4 +1,4 @@
-"""GEMM of one stage on one tile: a product of two slots and its derivative, with the linear terms as epilogue."""
+"""GEMM of one stage on one tile: a product of two slots and its derivative, linear epilogue."""
 
 from typing import Any, NamedTuple
 
@@ -46,8 +46,9 @@ def _multiply(slots, stage, side, corner, CONFIG: tl.constexpr):
     BLOCK_K: tl.constexpr = CONFIG.BLOCK_K
     SIDE: tl.constexpr = CONFIG.SIDE
     PLANES: tl.constexpr = CONFIG.PLANES
-    # Tensor cores truncate addends that are small against the accumulator, and each MMA depends on its accumulator.
-    # So the low-order products and the two halves of the derivative have accumulators of their own.
+    # Tensor cores truncate addends that are small against the accumulator, and each MMA depends on
+    # its accumulator. So the low-order products and the two halves of the derivative have
+    # accumulators of their own.
     total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     small = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     d_total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
@@ -65,8 +66,8 @@ def _multiply(slots, stage, side, corner, CONFIG: tl.constexpr):
         if CONFIG.DERIVATIVE:
             dc, dc_low = load_planes(slots, stage.right + DERIVATIVE_SLOT, columns, inner, SIDE, PLANES)
             da, da_low = load_planes(slots, stage.left + DERIVATIVE_SLOT, rows, inner, SIDE, PLANES)
-        # An MMA waits for all others before the next one on the same accumulator. Accumulators alternate, so that the
-        # last MMA on each stays in flight while the next k-slice is loaded.
+        # An MMA waits for all others before the next one on the same accumulator. Accumulators
+        # alternate, so that the last MMA on each stays in flight while the next k-slice is loaded.
         if PLANES == 2:
             if CONFIG.DERIVATIVE:
                 d_small = tl.dot(da_low, tl.trans(c), d_small)
@@ -107,9 +108,10 @@ def load_tile(slots, slot, corner, lanes, CONFIG: tl.constexpr):
 
 @triton.jit
 def store_stage(total, d_total, left, slots, result, stage, corner, lanes, mirror, CONFIG: tl.constexpr):
-    """Store a tile of αLC + βL + δK + γI and its derivative: in slots, or after the last stage in ``result``.
+    """Store a tile of αLC + βL + δK + γI and its derivative, in slots or, at last, in ``result``.
 
-    ``total`` and ``d_total`` are tiles of LC and its derivative, ``left`` the tile of L (:func:`load_tile`).
+    ``total`` and ``d_total`` are tiles of LC and its derivative, ``left`` the tile
+    of L (:func:`load_tile`).
     """
     SIDE: tl.constexpr = CONFIG.SIDE
     PLANES: tl.constexpr = CONFIG.PLANES

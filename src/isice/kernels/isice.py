@@ -1,4 +1,4 @@
-"""Launcher of iSICE: trace normalisation, one launch of the iteration for each step, packing; and the backward pass."""
+"""Launcher of iSICE: trace normalisation, one launch for each step, packing; and backward."""
 
 import functools
 from collections.abc import Callable
@@ -84,7 +84,7 @@ def _pack(s, out, traces, power, D, SPAN: tl.constexpr, TILING: tl.constexpr):
 
 @triton.jit
 def _pack_sums(grad, out, sums, D, n_sums, CHUNK: tl.constexpr):
-    """Of a chunk: the inner product of ``grad`` and ``out``, and the norm of ``grad``, squared in float64."""
+    """Return ⟨grad, out⟩ and ‖grad‖² of a chunk, in float64."""
     image, chunk, size = (tl.program_id(0) // n_sums).to(tl.int64), tl.program_id(0) % n_sums, D * (D + 1) // 2
     index = chunk * CHUNK + tl.arange(0, CHUNK)
     cotangent = tl.load(grad + image * size + index, mask=index < size, other=0.0)
@@ -137,7 +137,7 @@ def _normalize_trace_vjp(d_sigma, d_first, sums, traces, d_cov, D, TILING: tl.co
 
 
 def normalize_trace(cov: Tensor) -> tuple[Tensor, Tensor]:
-    """Tile Σ/tr Σ, or I/D without variance, for matrices (B, D, D); also return (B, 2): trace, has variance."""
+    """Tile Σ/tr Σ, or I/D without variance; also return (B, 2): trace, whether it is positive."""
     batch, D, _ = cov.shape
     sigma, traces = cov.new_empty(tiled_shape(batch, D)), cov.new_empty((batch, 2))
     if batch:
@@ -147,7 +147,7 @@ def normalize_trace(cov: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def normalize_trace_vjp(d_sigma: Tensor, d_first: Tensor, sigma: Tensor, traces: Tensor, D: int) -> Tensor:
-    """Return the cotangent of Σ (B, D, D) for the sum of two tiled cotangents of :func:`normalize_trace`'s result."""
+    """Return the cotangent of Σ (B, D, D) for two tiled cotangents of :func:`normalize_trace`."""
     d_cov, sums = sigma.new_empty((len(sigma), D, D)), sigma.new_empty(sigma.shape[:2])
     if len(sigma):
         grid = (sigma.shape[1] * len(sigma),)
@@ -165,7 +165,7 @@ def pack(s: Tensor, power: float, D: int) -> tuple[Tensor, Tensor]:
 
 
 def pack_vjp(grad: Tensor, out: Tensor, traces: Tensor, power: float, D: int) -> tuple[Tensor, Tensor]:
-    """Tile the cotangent of S for that of the result ``out`` of :func:`pack`; also return a bound on its norm (B,)."""
+    """Tile the cotangent of S for that of :func:`pack`'s ``out``; return also a norm bound (B,)."""
     batch, n_sums = len(out), triton.cdiv(out.shape[1], _CHUNK)
     d_s, norms, sums = out.new_empty(tiled_shape(batch, D)), out.new_empty(batch), out.new_empty((batch, n_sums, 2))
     if batch:

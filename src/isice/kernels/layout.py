@@ -1,8 +1,9 @@
 """Storage of symmetric matrices: tiled and packed in HBM, as planes of float16 in the workspace.
 
-*Tiled*: float32 (B, tiles, BLOCK, BLOCK), the tiles on and above the diagonal, row by row, zero beyond D.
-*Packed*: the upper triangle (B, D(D+1)/2), row by row, as of ``vectorize``. In a cotangent each packed entry off the
-diagonal stands for two of the matrix.
+*Tiled*: float32 (B, tiles, BLOCK, BLOCK), the tiles on and above the diagonal, row by row, zero
+beyond D.
+*Packed*: the upper triangle (B, D(D+1)/2), row by row, as of ``vectorize``. In a cotangent each
+packed entry off the diagonal stands for two of the matrix.
 *Workspace*: whole matrices in slots, as one or two planes of float16 whose sum is the value.
 """
 
@@ -207,7 +208,7 @@ def _norms(matrices, norms, size, CHUNK: tl.constexpr):
 
 
 def to_tiles(source: Tensor, D: int, cotangent: bool = False) -> Tensor:
-    """Tile symmetric matrices (B, D, D) or packed ones (B, D(D+1)/2), or the symmetric part of their cotangents."""
+    """Tile symmetric matrices, (B, D, D) or packed, or the symmetric part of their cotangents."""
     tiles = source.new_empty(tiled_shape(len(source), D))
     if len(source):
         grid = (tiles.shape[1] * len(source),)
@@ -225,7 +226,7 @@ def from_tiles(tiles: Tensor, D: int, packed: bool = False) -> Tensor:
 
 
 def norms_of(matrices: Tensor) -> Tensor:
-    """Frobenius norms (B,) over the stored tiles, summed in float64 so that squares cannot overflow."""
+    """Return Frobenius norms (B,) of tiled matrices, by sums in float64, which cannot overflow."""
     norms = matrices.new_empty(len(matrices))
     if len(matrices):
         _norms[(len(matrices),)](matrices, norms, matrices[0].numel(), CHUNK=_CHUNK, num_warps=8)

@@ -1,7 +1,7 @@
-"""Launcher of the Newton–Schulz iteration: one cooperative launch for a batch, of the portable or the Hopper kernel.
+"""Launcher of the Newton–Schulz iteration: one cooperative launch, portable or Hopper kernel.
 
-The launch also contains the trace normalisation and, for iSICE, the gradient step or its backward pass. Kernels take
-the named tuples of this file as arguments.
+The launch also contains the trace normalisation and, for iSICE, the gradient step or its backward
+pass. Kernels take the named tuples of this file as arguments.
 """
 
 import functools
@@ -120,8 +120,8 @@ class Plan(NamedTuple):
 def _example_args(key: KernelKey, schedule: Schedule, side: int) -> tuple[Any, ...]:
     """Arguments to compile with.
 
-    A kernel is compiled once and launched with other arguments, so it may assume only what holds for all of them:
-    per-image vectors and integers have no alignment here.
+    A kernel is compiled once and launched with other arguments, so it may assume only what holds
+    for all of them: per-image vectors and integers have no alignment here.
     """
     matrix, vector = torch.empty(8, device=key.device), torch.empty(8, device=key.device)[1:]
     mask = torch.empty(16, dtype=torch.int8, device=key.device) if key.step else matrix
@@ -150,7 +150,7 @@ def has_hopper_kernel(device: torch.device) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def plan(key: KernelKey) -> Plan:
-    """Choose sizes and compile the kernel, on the first call with a key; fall back to the portable kernel."""
+    """Choose sizes and compile, once for each key; fall back to the portable kernel."""
     try:
         return _plan(key)
     except Exception as error:  # The compiler and its passes raise errors of many types.
@@ -165,7 +165,7 @@ def plan(key: KernelKey) -> Plan:
 
 
 def uses_hopper_kernel(device: torch.device, precision: str) -> bool:
-    """Return whether the Hopper kernel is used on a device, by compiling it forward and backward, which takes seconds.
+    """Return whether a device uses the Hopper kernel, by compiling it, which takes seconds.
 
     Raises an error if the portable kernel does not compile either.
     """
@@ -206,7 +206,8 @@ def _plan(key: KernelKey) -> Plan:
         blocks = resident_blocks(_compile(kernel, args, options), key.device)
         group = blocks_per_matrix(n_tiles, blocks)
         options["CONFIG"] = config = config._replace(GROUP=group)
-        # Launch the compiled kernel directly: Triton's lookup by all arguments takes longer than the launch.
+        # Launch the compiled kernel directly: Triton's lookup by all arguments takes
+        # longer than the launch.
         compiled = _compile(kernel, args, options)
         blocks = min(blocks, resident_blocks(compiled, key.device))
         spare = blocks % group if key.for_hopper else 0
@@ -219,7 +220,7 @@ def _plan(key: KernelKey) -> Plan:
 
 
 class Scratch(NamedTuple):
-    """Division of a batch, and memory for the matrices in flight that consecutive launches may share."""
+    """Division of a batch, and memory for matrices in flight, shared by launches in turn."""
 
     partition: Partition
     slots: Tensor
@@ -258,7 +259,8 @@ def run(
         source: Symmetric matrices.
         D: Their number of rows.
         n_iter: Newton–Schulz steps, at most :data:`schedule.MAX_STEPS`.
-        kind: ``"inverse"``, ``"sqrt"`` or ``"inverse_sqrt"``; an inverse root takes two steps or more.
+        kind: ``"inverse"``, ``"sqrt"`` or ``"inverse_sqrt"``; an inverse
+            root takes two steps or more.
         precision: A key of :data:`schedule.PLANES`.
         shift: Added to the diagonal first.
         cotangent: Of the result, or with ``step`` of the next S; symmetric.
@@ -266,10 +268,12 @@ def run(
         step: A step of iSICE with the inverse of ``source`` as ∇₁.
         out: Where to put the result.
         counters: As many zeros (int32) as there are matrices; the launch changes them.
-        shared: Scratch memory of earlier calls with the same sizes and direction; missing entries are added.
+        shared: Scratch memory of earlier calls with the same sizes and direction;
+            missing entries are added.
 
     Returns:
-        The result, the next S, or the cotangent of ``source``, tiled; and a bound on the norms of the latter (B,).
+        The result, the next S, or the cotangent of ``source``, tiled; and a bound on the
+        norms of the latter (B,).
     """
     batch, derivative, device = len(source), cotangent is not None, source.device
     out = source.new_empty(tiled_shape(batch, D)) if out is None else out

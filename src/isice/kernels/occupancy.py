@@ -1,4 +1,4 @@
-"""Pipeline sizes of the iteration kernels, resident blocks, and the division of a batch among them."""
+"""Pipeline sizes of the iteration kernels, resident blocks, and the division of a batch."""
 
 from typing import Any, NamedTuple
 
@@ -56,8 +56,9 @@ def resident_blocks(compiled: Any, device: torch.device) -> int:
 def blocks_per_matrix(n_tiles: int, n_resident: int) -> int:
     """Return how many of ``n_resident`` blocks share a matrix.
 
-    One block for each tile keeps few matrices in flight, whose slots fit the L2 cache. Where that leaves many blocks
-    idle, as for a matrix with more tiles than half the blocks, a block takes several tiles.
+    One block for each tile keeps few matrices in flight, whose slots fit the L2 cache. Where
+    that leaves many blocks idle, as for a matrix with more tiles than half the blocks, a
+    block takes several tiles.
     """
     groups = {k: -(-n_tiles // k) for k in (1, 2, 3, 4)}
     rates = {k: n_resident // group / k for k, group in groups.items()}
@@ -66,7 +67,7 @@ def blocks_per_matrix(n_tiles: int, n_resident: int) -> int:
 
 
 def partition(batch: int, n_tiles: int, occupancy: Occupancy) -> Partition:
-    """Divide a batch; the spare blocks take the matrices of a partial last round if they finish in time."""
+    """Divide a batch; spare blocks take the matrices of a partial last round if in time."""
     group, n_groups, spare, interleave = occupancy
     groups = min(batch, n_groups)
     rounds, remainder = divmod(batch, groups)

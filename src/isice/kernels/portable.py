@@ -1,8 +1,9 @@
 """The Newton–Schulz kernel for every GPU.
 
-A group of blocks shares a matrix for the whole iteration. Each block owns the same tiles in every stage, and the group
-synchronises between stages through a counter in HBM. All blocks are resident (a cooperative launch), so waiting cannot
-deadlock, and the matrices in flight are few enough for the L2 cache.
+A group of blocks shares a matrix for the whole iteration. Each block owns the same tiles in
+every stage, and the group synchronises between stages through a counter in HBM. All blocks
+are resident (a cooperative launch), so waiting cannot deadlock, and the matrices in flight
+are few enough for the L2 cache.
 """
 
 import triton
@@ -63,10 +64,12 @@ def iterate(operands, step, workspace, schedule, problem, CONFIG: tl.constexpr):
     counter = workspace.counters + group
     results = workspace.results + group * (2 * N_TILES * TILE)
     arrivals = 0
-    # The first blocks of a launch share multiprocessors while others are free; a partial last round avoids them.
+    # The first blocks of a launch share multiprocessors while others are free; a partial
+    # last round avoids them.
     for image in range((group + n_groups - 2) % n_groups, problem.batch, n_groups):
-        # The compiler does not know that this is zero, so addresses that depend on it are computed where they are used.
-        # Hoisted out of the loop they would occupy registers that the products need.
+        # The compiler does not know that this is zero, so addresses that depend on it are
+        # computed where they are used. Hoisted out of the loop they would occupy registers
+        # that the products need.
         zero = tl.load(schedule.stages + 5)
         first = tl.full([], image, tl.int64) * (N_TILES * TILE)
         scalars = load_scalars(step, operands.norms, image, CONFIG)
@@ -83,7 +86,8 @@ def iterate(operands, step, workspace, schedule, problem, CONFIG: tl.constexpr):
 
         wait = 1
         for index in range(0, schedule.n_stages):
-            # Loaded before the wait, so that it is there after it; whether to wait is in the row before.
+            # Loaded before the wait, so that it is there after it; whether to
+            # wait is in the row before.
             stage = load_stage(schedule, index)
             if wait != 0:
                 arrivals += GROUP

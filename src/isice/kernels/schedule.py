@@ -1,18 +1,20 @@
-"""Schedule of the Newton–Schulz iteration: which slots each stage multiplies, with which weights and scales.
+"""Schedule of the Newton–Schulz iteration: slots, weights and scales of each stage's product.
 
-With P = ½(3I − T) a step is T ← TP². The results are the products of all P² (inverse), of all P (inverse root), and T
-times the latter (root). Two steps together take five products instead of six: with U = T(T − 4.5I) + 3.375I, their two
-factors P multiply to Z = (U² − 8.625T + 24.609375I)/16, which takes two products; then T ← TZ².
+With P = ½(3I − T) a step is T ← TP². The results are the products of all P² (inverse), of all P
+(inverse root), and T times the latter (root). Two steps together take five products instead of six:
+with U = T(T − 4.5I) + 3.375I, their two factors P multiply to Z = (U² − 8.625T + 24.609375I)/16,
+which takes two products; then T ← TZ².
 
-U, Z, Z² and P² are close to a multiple of the identity. Tensor cores truncate addends that are small against the
-accumulator, so the remainder would lose accuracy next to that multiple. Their slots therefore hold X′ = X − xI, where x
-is the value of the same polynomial at the mean eigenvalue τ of T. Slots of T, and of the result after its first factor,
-hold the whole matrix. With l and c the omitted multiples, a product is LC = L′C′ + cL′ + lC′ + lcI. A stage computes
-``out ← αLC + βL + δK + γI`` of the stored matrices, with K in a third slot; the same row gives its derivative.
+U, Z, Z² and P² are close to a multiple of the identity. Tensor cores truncate addends that are
+small against the accumulator, so the remainder would lose accuracy next to that multiple. Their
+slots therefore hold X′ = X − xI, where x is the value of the same polynomial at the mean eigenvalue
+τ of T. Slots of T, and of the result after its first factor, hold the whole matrix. With l and c
+the omitted multiples, a product is LC = L′C′ + cL′ + lC′ + lcI. A stage computes ``out ← αLC + βL +
+δK + γI`` of the stored matrices, with K in a third slot; the same row gives its derivative.
 
-Slots hold a matrix in float16, times a power of two that keeps it in range. All matrices are polynomials of T, so they
-commute and products are symmetric: half of a product is computed and mirrored. Z must not be computed at lower
-precision, because it would no longer commute with T.
+Slots hold a matrix in float16, times a power of two that keeps it in range. All matrices are
+polynomials of T, so they commute and products are symmetric: half of a product is computed and
+mirrored. Z must not be computed at lower precision, because it would no longer commute with T.
 """
 
 import functools
@@ -24,8 +26,9 @@ from torch import Tensor
 
 T, R, Q = 0, 2, 4  # T and R are double-buffered; Q holds U, then Z²
 SLOTS = 5  # followed by as many slots for the derivatives
-# float16 has 5 exponent bits. Entries stay 64 times below its largest number, so that a matrix that is not positive
-# semi-definite still fits. After more than MAX_STEPS, small derivatives would have too few bits.
+# float16 has 5 exponent bits. Entries stay 64 times below its largest number, so that a matrix
+# that is not positive semi-definite still fits. After more than MAX_STEPS, small derivatives
+# would have too few bits.
 _MAX_ENTRY, MAX_STEPS = 2.0**10, 12
 _GROWTH = {"inverse": 2.25, "inverse_sqrt": 1.5, "sqrt": 1.0}  # largest growth of the result in a step
 PLANES = {"accurate": 2, "fast": 1}  # float16 planes of a number by precision: 22 or 11 significant bits
@@ -58,7 +61,7 @@ class Schedule(NamedTuple):
 
 
 def _two_steps(i: int, kind: str, result: int | None, steps_left: int) -> list[Stage]:
-    """Stages of the ``i``-th two steps; ``result`` is the slot of the result so far, the slot of the next is R + i % 2.
+    """Return the stages of the ``i``-th two steps, which take slot ``result`` to R + i % 2.
 
     Z is in the slot of the next T, or in that of the first factor of an inverse root.
     """

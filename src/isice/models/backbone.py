@@ -247,7 +247,7 @@ def _own_size(model: nn.Module) -> tuple[int, int]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Set eval mode within the context; afterwards restore each mode, new modules taking the model's."""
+    """Set eval mode within the context, then restore all modes; new modules take the model's."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

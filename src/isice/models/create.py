@@ -53,7 +53,7 @@ def create_model(
 
     Example:
         >>> import torch
-        >>> model = create_model("small_cnn", pooling="gap", num_classes=10, reduce=None, in_chans=1)
+        >>> model = create_model("small_cnn", pooling="gap", num_classes=10, in_chans=1)
         >>> model(torch.rand(2, 1, 8, 8)).shape
         torch.Size([2, 10])
     """
@@ -130,7 +130,8 @@ def attach(
 
     Example:
         >>> import timm
-        >>> attach(timm.create_model("test_resnet", num_classes=5), "gap", reduce=None).classifier.out_features
+        >>> model = attach(timm.create_model("test_resnet", num_classes=5), "gap", reduce=None)
+        >>> model.classifier.out_features
         5
     """
     if not isinstance(model, nn.Module):

@@ -1,4 +1,4 @@
-"""Remove the head of a network and take its feature map: timm, torchvision, and any other module."""
+"""Remove the head of a network, of timm, torchvision or any other, and take its feature map."""
 
 import math
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def drop_head(who: str, model: nn.Module) -> Extract:
 
 
 def remove_bypassed_head(model: nn.Module) -> None:
-    """Remove a timm head that is not called: distributed training fails on parameters without gradients."""
+    """Remove a timm head that is not called: DDP fails on parameters without gradients."""
     classifiers = (getattr(model, "pretrained_cfg", None) or {}).get("classifier") or ()
     for name in (classifiers,) if isinstance(classifiers, str) else classifiers:
         setattr(model, name.split(".")[0], nn.Identity())

@@ -72,7 +72,7 @@ class HubModel(ModelHubMixin, library_name="isice", pipeline_tag="image-classifi
         return str(self.push_to_hub(repo_id or folder.name, **options))
 
     def generate_model_card(self, *args: Any, source: str | None = None, **kwargs: Any) -> ModelCard:
-        """Generate the model card; ``source`` is the name for :func:`isice.create_model`, others are unused."""
+        """Generate the model card; ``source`` is the name for :func:`isice.create_model`."""
         card_data = self._hub_mixin_info.model_card_data
         return ModelCard(f"---\n{card_data.to_yaml()}\n---\n\n{card_text(self._shared_config(), source)}")
 
@@ -114,8 +114,9 @@ class HubModel(ModelHubMixin, library_name="isice", pipeline_tag="image-classifi
 def find_shared(name: str) -> tuple[str, str | None] | None:
     """Find a shared network: return (folder or repository, revision), or None if it is a backbone.
 
-    A network has a name ``"hf-hub:owner/name"``, optionally with ``"@revision"``, ``"local-dir:folder"``,
-    or a path that begins with ``.``, ``/`` or ``~``. In the format of timm these are backbones, too.
+    A network has a name ``"hf-hub:owner/name"``, optionally with ``"@revision"``,
+    ``"local-dir:folder"``, or a path that begins with ``.``, ``/`` or ``~``. In the format of timm
+    these are backbones, too.
     """
     folder = local_folder(name)
     if folder is not None:

@@ -32,8 +32,8 @@ def initialize(model: Network, loader: Iterable[Any], *, images: int = 256) -> i
 
     Example:
         >>> from isice.models import create_model
-        >>> model = create_model("small_cnn", pooling="netvlad(n_clusters=4)", num_classes=2, reduce=8, in_chans=1)
-        >>> initialize(model, [torch.rand(16, 1, 8, 8)])
+        >>> model = create_model("small_cnn", pooling="netvlad(n_clusters=4)", num_classes=2)
+        >>> initialize(model, [torch.rand(16, 3, 8, 8)])
         16
     """
     check_int("initialize", "images", images, minimum=1)
@@ -61,7 +61,7 @@ def initialize(model: Network, loader: Iterable[Any], *, images: int = 256) -> i
 
 @contextmanager
 def _batch_statistics(norms: Sequence[nn.Module]) -> Iterator[None]:
-    """Let BatchNorm layers normalise by the batch, and restore their running statistics afterwards."""
+    """Let BatchNorm normalise by the batch, and restore its running statistics afterwards."""
     statistics = [{name: value.clone() for name, value in norm.named_buffers()} for norm in norms]
     for norm in norms:
         norm.train()

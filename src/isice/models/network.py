@@ -1,4 +1,4 @@
-"""Networks: backbone ② → reduction ③ → pooling ④–⑥ → classifier ⑦, with the interface of timm's models."""
+"""Networks: backbone ② → reduction ③ → pooling ④–⑥ → classifier ⑦, with timm's interface."""
 
 import warnings
 from typing import Any
@@ -19,7 +19,7 @@ from .timm_interface import TimmInterface
 from .weights import LoadReport
 
 DEFAULT_POOLING = "partial_correlation"
-"""Pooling of :func:`create_model` and :func:`attach`: the most accurate one of the recorded comparisons."""
+"""Pooling of :func:`create_model` and :func:`attach`: the most accurate one in the records."""
 
 
 class Network(TimmInterface, HubModel):
@@ -66,7 +66,7 @@ class Network(TimmInterface, HubModel):
         return features
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """Map features to logits (B, K), or to pooled vectors (B, head_hidden_size) if ``pre_logits``."""
+        """Map features to logits (B, K), or to vectors (B, head_hidden_size) if ``pre_logits``."""
         self._check_positions(x)
         vector: Tensor = self.pooling(x)
         return vector if pre_logits else self.classifier(vector)
@@ -101,11 +101,11 @@ class Network(TimmInterface, HubModel):
         return self.pooling.out_features
 
     def get_classifier(self) -> nn.Module:
-        """Return the module that computes the logits: the classifier, or the pooling if it returns logits."""
+        """Return the module that computes the logits: the classifier, or else the pooling."""
         return self.pooling if self.pooling.needs_num_classes else self.classifier
 
     def reset_classifier(self, num_classes: int, pooling: str | Pooling | None = None) -> None:
-        """Replace the classifier by a new one, and the pooling if one is given or depends on the classes.
+        """Replace the classifier, and the pooling if one is given or depends on the classes.
 
         Args:
             num_classes: Number of classes; 0 returns the pooled vectors.
@@ -147,7 +147,8 @@ class Network(TimmInterface, HubModel):
 
         Example:
             >>> from isice import create_model
-            >>> print(create_model("small_cnn", pooling="gap", num_classes=3, reduce=None).summary())
+            >>> model = create_model("small_cnn", pooling="gap", num_classes=3, reduce=None)
+            >>> print(model.summary())
             backbone: small_cnn, 3 → 64 channels, 56,480 parameters
             reduce: none
             pooling: gap → 64 features, 0 parameters

@@ -1,8 +1,8 @@
 """Arguments of a network that are read from a file: a closed list with checked types.
 
 A file may describe a network, but not choose other files or addresses. timm's ``checkpoint_path``,
-``pretrained``, ``pretrained_cfg``, ``pretrained_cfg_overlay`` and ``cache_dir`` are not in the list,
-and the backbone is a registered name, without a source such as ``hf-hub:``.
+``pretrained``, ``pretrained_cfg``, ``pretrained_cfg_overlay`` and ``cache_dir`` are not in the
+list, and the backbone is a registered name, without a source such as ``hf-hub:``.
 """
 
 import re
@@ -107,10 +107,11 @@ _BACKBONE: dict[str, _Check] = {
 
 
 def check_arguments(arguments: Any, where: str) -> dict[str, Any]:
-    """Return the arguments of a network in the file ``where``, after checking their names and types.
+    """Return the arguments of a network in the file ``where``, once names and types are checked.
 
     Example:
-        >>> network = {"name": "small_cnn", "pooling": "gap", "num_classes": 2, "reduce": None, "in_chans": 3}
+        >>> network = {"name": "small_cnn", "pooling": "gap", "num_classes": 2}
+        >>> network |= {"reduce": None, "in_chans": 3}
         >>> check_arguments(network, "config.json") == network
         True
     """
@@ -127,7 +128,7 @@ def check_arguments(arguments: Any, where: str) -> dict[str, Any]:
 
 
 def check_backbone_arguments(config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return ``architecture`` (as ``name``) and ``model_args`` of a config of timm, after the same checks."""
+    """Return ``architecture`` (as ``name``) and ``model_args`` of timm's config, checked."""
     arguments = config.get("model_args") or {}
     if not isinstance(arguments, Mapping):
         raise ValueError(f"create_model: expected a table of model_args in {where!r}, got {arguments!r}.")

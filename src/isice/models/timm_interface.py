@@ -1,4 +1,4 @@
-"""The part of timm's model interface that concerns the backbone: data config and parameter groups."""
+"""The part of timm's model interface that concerns the backbone: data config, parameter groups."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -23,7 +23,7 @@ class TimmInterface(nn.Module):
 
     @property
     def pretrained_cfg(self) -> dict[str, Any]:
-        """The config that ``timm.data.resolve_model_data_config`` reads: size and normalisation of the images.
+        """Image size and normalisation, as ``timm.data.resolve_model_data_config`` reads them.
 
         A trained network has the input of its training, any other that of its backbone.
         """
@@ -58,8 +58,8 @@ class TimmInterface(nn.Module):
     def group_matcher(self, coarse: bool = False) -> Callable[[str], tuple[float, ...]]:
         """Return a function from parameter names to layer numbers, for layer-wise learning rates.
 
-        The backbone's layers are grouped as timm groups them, by stages if ``coarse``; the head is the
-        last group.
+        The backbone's layers are grouped as timm groups them, by stages if ``coarse``;
+        the head is the last group.
         """
         network = getattr(self.backbone, "model", self.backbone)
         prefix = "backbone.model." if isinstance(self.backbone, Backbone) else "backbone."

@@ -82,8 +82,8 @@ def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True) -> 
     Args:
         model: The model; a :class:`Network` also keeps the report as ``load_report``.
         path: The file. Pickled code in it is refused, not executed.
-        strict: Whether it is an error if most of a backbone, or of a model without one, is not in the
-            file.
+        strict: Whether it is an error if most of a backbone, or of a model
+            without one, is not in the file.
 
     Returns:
         The report, which is also logged.
@@ -150,7 +150,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
 
 
 def plain_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of the state dict that safetensors accepts: on the CPU, contiguous, no shared memory."""
+    """Return a copy of the state dict for safetensors: on the CPU, contiguous, unshared."""
     return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in model.state_dict().items()}
 
 

@@ -1,6 +1,7 @@
-"""Autograd of the GPU kernels, which are operations of torch.library; and backward passes without second derivative.
+"""Autograd of the GPU kernels as torch.library operations; no second derivatives.
 
-The autograd Functions take what the public operations have checked: tensors on a GPU that the kernels accept.
+The autograd Functions take what the public operations have checked: tensors on a
+GPU that the kernels accept.
 """
 
 from collections.abc import Callable
@@ -18,8 +19,8 @@ _LIBRARY = torch.library.Library("isice", "FRAGMENT")
 class _NoSecondDerivative(torch.autograd.Function):
     """Identity on its first argument whose backward pass raises an error.
 
-    The other arguments connect it to the graph, so that no path around it gives a silently wrong second derivative.
-    ``once_differentiable`` of PyTorch leaves such a path.
+    The other arguments connect it to the graph, so that no path around it gives a silently wrong
+    second derivative. ``once_differentiable`` of PyTorch leaves such a path.
     """
 
     generate_vmap_rule = True
@@ -41,9 +42,10 @@ class _NoSecondDerivative(torch.autograd.Function):
 
 
 def first_derivative_only(who: str, inputs: tuple[Tensor, ...], grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return ``grads``; under ``create_graph=True``, gradients whose own differentiation raises a clear error.
+    """Return ``grads``; under ``create_graph=True``, differentiating them raises a clear error.
 
-    ``inputs`` are the tensors that they depend on: the incoming cotangent and the operation's inputs.
+    ``inputs`` are the tensors that they depend on: the incoming cotangent
+        and the operation's inputs.
     """
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return grads
@@ -51,10 +53,10 @@ def first_derivative_only(who: str, inputs: tuple[Tensor, ...], grads: tuple[Ten
 
 
 def _operation(fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], OpOverload]:
-    """Register a function ``_name`` as ``isice::name``; ``fake`` gives torch.compile the shapes of its results.
+    """Register ``_name`` as ``isice::name``; ``fake`` gives torch.compile the result's shapes.
 
-    ``torch.library.custom_op`` costs several times as much at each call: it also makes operations differentiable, and
-    looks for results that share memory with arguments.
+    ``torch.library.custom_op`` costs several times as much at each call: it also makes operations
+    differentiable, and looks for results that share memory with arguments.
     """
 
     def register(function: Callable[..., Any]) -> OpOverload:
@@ -172,7 +174,8 @@ class FusedNewtonSchulz(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (cov,) = ctx.saved_tensors
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            # Kernels have no derivative of their own: under create_graph=True PyTorch's operations take their place.
+            # Kernels have no derivative of their own: under create_graph=True PyTorch's
+            # operations take their place.
             from .newton_schulz import differentiable_vjp
 
             n_iter, kind, _ = ctx.settings
@@ -181,7 +184,7 @@ class FusedNewtonSchulz(torch.autograd.Function):
 
 
 class FusedISICE(torch.autograd.Function):
-    """Alg. 2 on (B, D, D) with packed results; saves Σ' and the S of each step. No second derivative."""
+    """Alg. 2 on (B, D, D), packed; saves Σ' and the S of each step. No second derivative."""
 
     @staticmethod
     def forward(ctx: Any, cov: Tensor, lam: Tensor, eta: Tensor, settings: tuple[Any, ...]) -> Tensor:
@@ -202,7 +205,7 @@ class FusedISICE(torch.autograd.Function):
 
 
 class FusedCovariance(torch.autograd.Function):
-    """The covariance, in float32, of features (B, C, N) of 16 or 32 bits; saves them, their means and bounds."""
+    """Covariance in float32 of 16- or 32-bit features (B, C, N); saves them, means and bounds."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Choice between PyTorch and the Triton kernels.
 
-``backend=None`` or ``"auto"`` uses the kernels where they apply; a backend given by name is used or raises an error.
+``backend=None`` or ``"auto"`` uses the kernels where they apply; a backend given by name
+is used or raises an error.
 """
 
 import importlib.util
@@ -42,7 +43,7 @@ def _does_not_apply(matrix: Tensor, n_steps: int) -> str:
 
 
 def use_kernels(who: str, backend: Backend | None, matrix: Tensor, n_steps: int, torch_only: str = "") -> bool:
-    """Return whether the Triton kernels compute ``n_steps`` Newton–Schulz steps on matrices (..., D, D).
+    """Return whether the kernels compute ``n_steps`` Newton–Schulz steps on (..., D, D).
 
     ``torch_only`` is a reason of the caller why only PyTorch computes this call.
     """
@@ -63,5 +64,5 @@ def choose_kernels(who: str, backend: Backend | None, reason: str) -> bool:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def kernel_precision() -> str:
-    """Return the precision of kernels: one fp16 matmul under "medium", otherwise three (split fp16)."""
+    """Return the kernels' precision: one fp16 matmul under "medium", else three (split fp16)."""
     return "fast" if torch.get_float32_matmul_precision() == "medium" else "accurate"

@@ -37,7 +37,7 @@ def out_of_place(result: Tensor) -> Tensor:
 
 
 def fill_dead_diagonal(cov: Tensor) -> Tensor:
-    """Give channels without variance the mean variance (one if all are dead), so that the solution exists."""
+    """Give channels without variance the mean variance (or one), so that the solution exists."""
     variance = cov.diagonal(dim1=-2, dim2=-1)
     mean = variance.mean(-1, keepdim=True)
     mean = torch.where(mean > NO_VARIANCE, mean, torch.ones_like(mean))

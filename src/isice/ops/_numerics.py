@@ -15,7 +15,7 @@ LARGE, SCALED = 1e12, 1e6
 
 
 def full_precision(function: Operation) -> Operation:
-    """Decorate an operation: check the first tensor, disable autocast, convert 16-bit input to float32."""
+    """Decorate an operation: check the first tensor, disable autocast, convert 16-bit input."""
 
     @functools.wraps(function)
     def wrapper(tensor: Tensor, *args: object, **kwargs: object) -> Tensor:
@@ -54,7 +54,7 @@ def to_float32(x: Tensor) -> Tensor:
 
 
 def scale_down(x: Tensor, dim: int | tuple[int, ...]) -> Tensor:
-    """Divide slices along ``dim`` with entries beyond 1e12, to avoid overflow; others stay as they are.
+    """Divide slices along ``dim`` with entries beyond 1e12, to avoid overflow.
 
     The factor is a constant for the gradient. Use it before functions that do not depend on the
     scale of their input.

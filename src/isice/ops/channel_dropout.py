@@ -66,7 +66,8 @@ def hashed_uniform(key: Tensor, frequencies: Tensor, offset: Tensor) -> Tensor:
         offset: Uniform random numbers (C,).
 
     Example:
-        >>> hashed_uniform(torch.tensor([0.5]), torch.tensor([[3.0, 4.0]]), torch.tensor([0.0, 0.25]))
+        >>> frequencies, offset = torch.tensor([[3.0, 4.0]]), torch.tensor([0.0, 0.25])
+        >>> hashed_uniform(torch.tensor([0.5]), frequencies, offset)
         tensor([0.5000, 0.2500])
     """
     check_floating("hashed_uniform", key)

@@ -85,7 +85,8 @@ def fisher_vector(x: Tensor, means: Tensor, log_scales: Tensor, weight: Tensor, 
         First-order then second-order statistics (B, 2, K, C).
 
     Example:
-        >>> fisher_vector(torch.rand(2, 8, 49), torch.rand(4, 8), torch.zeros(4, 8), torch.rand(4, 8)).shape
+        >>> means, log_scales, weight = torch.rand(3, 4, 8)
+        >>> fisher_vector(torch.rand(2, 8, 49), means, log_scales, weight).shape
         torch.Size([2, 2, 4, 8])
     """
     _check_codebook("fisher_vector", x, weight, means, log_scales)
@@ -175,7 +176,8 @@ def diagonal_mixture(points: Tensor, centres: Tensor, nearest: Tensor) -> tuple[
         Standard deviations (K, C) and the pooled variance, a scalar.
 
     Example:
-        >>> points, centres = torch.tensor([[-1.0], [1.0], [4.0], [6.0]]), torch.tensor([[0.0], [5.0]])
+        >>> points = torch.tensor([[-1.0], [1.0], [4.0], [6.0]])
+        >>> centres = torch.tensor([[0.0], [5.0]])
         >>> scales, variance = diagonal_mixture(points, centres, torch.tensor([0, 0, 1, 1]))
         >>> scales.flatten().tolist(), variance.item()
         ([1.0, 1.0], 1.0)

@@ -17,7 +17,7 @@ def correlation_reference(cov: Tensor) -> Tensor:
 
 
 def _scaled(matrix: Tensor, sign: float) -> tuple[Tensor, Tensor]:
-    """Return sign·M_ij/√(M_ii M_jj) with a zero diagonal, and 1/√M_ii; both are zero where M_ii ≤ 0."""
+    """Return sign·M_ij/√(M_ii M_jj), zero on the diagonal, and 1/√M_ii; zero where M_ii ≤ 0."""
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)
     floor = NO_VARIANCE * diagonal.amax(-1, keepdim=True).clamp_min(NO_VARIANCE)
     positive = diagonal > floor

@@ -73,7 +73,7 @@ def preset_options(
     normalize: Normalize | None,
     first_gradient: FirstGradient | None,
 ) -> tuple[int, Normalize, FirstGradient]:
-    """Return the options of a preset (default ``"official"``); given ones must not contradict it."""
+    """Return the options of a preset (default ``"official"``); others must not contradict it."""
     if preset is not None:
         check_choice(who, "preset", preset, PRESETS)
     values = dict(PRESETS[preset or "official"])
@@ -200,7 +200,7 @@ def _isice_value(
 
 
 class _ISICE(torch.autograd.Function):
-    """Alg. 2 on (B, D, D); returns and saves S₀ and every ∇₁, too. A second derivative raises an error."""
+    """Alg. 2 on (B, D, D); returns and saves S₀ and every ∇₁, too. No second derivative."""
 
     generate_vmap_rule = True
 

@@ -1,4 +1,4 @@
-"""Joint graphical lasso: sparse precision matrices of several classes that share their structure."""
+"""Joint graphical lasso: sparse precision matrices of classes that share their structure."""
 
 from typing import NamedTuple, cast
 
@@ -42,7 +42,7 @@ class JointGraphicalLassoResult(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Unfinished problems: matrices (B, K, D, D), penalties (B, 1, D, D), likelihood weights, ρ (B, 1, 1, 1)."""
+    """Unfinished problems: (B, K, D, D), penalties (B, 1, D, D), weights, ρ (B, 1, 1, 1)."""
 
     cov: Tensor
     sparsity: Tensor
@@ -66,24 +66,28 @@ def joint_graphical_lasso(
     max_iter: int = 5000,
     init: JointGraphicalLassoResult | None = None,
 ) -> JointGraphicalLassoResult:
-    r"""Sparse precision matrices of K classes with a common structure (Danaher, Wang and Witten 2014).
+    r"""Sparse precision matrices of K classes with a common structure (Danaher et al. 2014).
 
-    Minimises Σ_k n_k (−logdet Θ_k + ⟨S_k, Θ_k⟩) + λ₁ Σ_k Σ_{i≠j} |Θ_kij| + λ₂ P(Θ) over positive definite Θ_k. The
-    group penalty P = Σ_{i≠j} (Σ_k Θ_kij²)^½ favours edges that all classes have or lack. The fused penalty
-    P = Σ_{i≠j} Σ_{k<l} |Θ_kij − Θ_lij| favours equal entries. The time-varying penalty P = Σ_{i≠j} Σ_k
-    |Θ_kij − Θ_(k−1)ij| takes the classes as periods in order (Hallac et al. 2017). The diagonal is not penalised.
+    Minimises Σ_k n_k (−logdet Θ_k + ⟨S_k, Θ_k⟩) + λ₁ Σ_k Σ_{i≠j} |Θ_kij| + λ₂ P(Θ) over positive
+    definite Θ_k. The group penalty P = Σ_{i≠j} (Σ_k Θ_kij²)^½ favours edges that all classes have
+    or lack. The fused penalty P = Σ_{i≠j} Σ_{k<l} |Θ_kij − Θ_lij| favours equal entries. The
+    time-varying penalty P = Σ_{i≠j} Σ_k |Θ_kij − Θ_(k−1)ij| takes the classes as periods in order
+    (Hallac et al. 2017). The diagonal is not penalised.
 
     It computes in float64 and is not differentiable.
 
     Args:
         cov: Covariance matrices S (..., K, D, D), positive semi-definite.
         sparsity: λ₁ ≥ 0, one number or one per problem, shape (...).
-        similarity: λ₂ ≥ 0, of the same shapes. With λ₂ = 0 the classes are separate graphical lassos.
+        similarity: λ₂ ≥ 0, of the same shapes. With λ₂ = 0 the classes are
+            separate graphical lassos.
         penalty: ``"group"``, ``"fused"`` or ``"time_varying"``.
-        class_weights: n_k > 0, shape (K,), such as numbers of samples divided by their mean; 1 by default.
+        class_weights: n_k > 0, shape (K,), such as numbers of samples divided by
+            their mean; 1 by default.
         weights: Non-negative, symmetric factors of both penalties per entry, (..., D, D).
-        scale: Unit of the penalties: ``"correlation"``, the default, solves the problem of the correlation
-            matrices and returns to the units of ``cov``; ``"raw"`` is the unit of ``cov``.
+        scale: Unit of the penalties: ``"correlation"``, the default, solves the
+            problem of the correlation matrices and returns to the units of ``cov``;
+            ``"raw"`` is the unit of ``cov``.
         tol: A problem is finished when its gap is at most ``tol``·K·D.
         max_iter: Iterations after which a :class:`NotConvergedWarning` reports the gap reached.
         init: Result of a similar problem to start from, for example of the next larger λ₁.
@@ -174,7 +178,7 @@ def _norm(tensor: Tensor) -> Tensor:
 
 
 def _iterate(state: _State, penalty: str, iteration: int) -> _State:
-    """One over-relaxed ADMM step. V is the unscaled dual variable, inside the penalty's dual ball."""
+    """Take an over-relaxed ADMM step; the dual variable V is inside the penalty's dual ball."""
     cov, n, z, rho = state.cov, state.importance, state.z, state.rho
     theta = proximal_log_det(cov + (state.v - rho * z) / n, rho / n)
     moved = state.v + rho * (RELAXATION * theta + (1 - RELAXATION) * z)
@@ -186,7 +190,7 @@ def _iterate(state: _State, penalty: str, iteration: int) -> _State:
 
 
 def _split(moved: Tensor, sparsity: Tensor, similarity: Tensor, penalty: str) -> tuple[Tensor, Tensor]:
-    """Proximal point of the penalty and the remainder, which is the projection onto its dual ball."""
+    """Return the penalty's proximal point and the remainder, in its dual ball."""
     if penalty != "group":
         fused = (fuse_pairs if penalty == "fused" else fuse_neighbours)(moved, similarity)
         clipped = torch.clamp(fused, -sparsity, sparsity)

@@ -1,4 +1,4 @@
-"""Latent-variable graphical lasso: a sparse precision matrix minus a low-rank part due to unobserved variables."""
+"""Latent-variable graphical lasso: sparse minus low-rank precision, for unobserved variables."""
 
 from typing import NamedTuple, cast
 
@@ -27,7 +27,8 @@ class LatentGraphicalLassoResult(NamedTuple):
         precision: Θ − L (..., D, D), the precision of the observed variables.
         covariance: Its inverse (..., D, D).
         sparse: Θ (..., D, D), the precision given the latent variables, with exact zeros.
-        low_rank: L (..., D, D), positive semi-definite; its rank estimates the number of latent variables.
+        low_rank: L (..., D, D), positive semi-definite; its rank estimates the
+            number of latent variables.
         dual: Feasible dual point W (..., D, D), from which the gap follows.
         gap: Duality gap (...): the objective is at most this far above its minimum.
         n_iter: ADMM iterations (...).
@@ -43,7 +44,7 @@ class LatentGraphicalLassoResult(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Unfinished problems (B, D, D): the variables (Θ, L) of the last step, the point (R, Θ, L) on R = Θ − L, and u."""
+    """Unfinished problems (B, D, D): (Θ, L) of the last step, (R, Θ, L) on R = Θ − L, and u."""
 
     cov: Tensor
     penalty: Tensor
@@ -71,19 +72,22 @@ def latent_graphical_lasso(
 ) -> LatentGraphicalLassoResult:
     r"""Sparse plus low-rank inverse covariance (Chandrasekaran, Parrilo and Willsky 2012).
 
-    Minimises −logdet(Θ − L) + ⟨S, Θ − L⟩ + λ Σ_{i≠j} |Θ_ij| + μ tr L over Θ − L ≻ 0, L ⪰ 0. Variables that were not
-    observed add the low-rank part L to the precision; Θ is the graph that remains when they are accounted for.
+    Minimises −logdet(Θ − L) + ⟨S, Θ − L⟩ + λ Σ_{i≠j} |Θ_ij| + μ tr L over Θ − L ≻ 0, L ⪰ 0.
+    Variables that were not observed add the low-rank part L to the precision; Θ is the graph that
+    remains when they are accounted for.
 
-    ADMM alternates between the three proximal maps and the projection onto R = Θ − L (Ma, Xue and Zou 2013), which
-    has two blocks and therefore converges. It computes in float64 and is not differentiable.
+    ADMM alternates between the three proximal maps and the projection onto R = Θ − L (Ma,
+    Xue and Zou 2013), which has two blocks and therefore converges. It computes in float64
+    and is not differentiable.
 
     Args:
         cov: Covariance matrices S (..., D, D), positive semi-definite.
         sparsity: λ ≥ 0, one number or one per matrix, shape (...).
         trace_penalty: μ > 0, of the same shapes. A large μ gives L = 0, the graphical lasso.
         weights: Non-negative, symmetric factors of λ per entry, (..., D, D).
-        scale: Unit of λ and μ: ``"correlation"``, the default, solves the problem of the correlation matrix and
-            returns to the units of ``cov``; ``"raw"`` is the unit of ``cov``.
+        scale: Unit of λ and μ: ``"correlation"``, the default, solves the problem
+            of the correlation matrix and returns to the units of ``cov``;
+            ``"raw"`` is the unit of ``cov``.
         tol: A matrix is finished when its gap is at most ``tol``·D.
         max_iter: Iterations after which a :class:`NotConvergedWarning` reports the gap reached.
         init: Result of a similar problem to start from.
@@ -94,8 +98,8 @@ def latent_graphical_lasso(
     Example:
         >>> cov = torch.eye(4) + 0.8 * torch.ones(4, 4)  # one common factor, no edges
         >>> result = latent_graphical_lasso(cov, 0.2, 0.2, scale="raw", tol=1e-8)
-        >>> int(torch.linalg.matrix_rank(result.low_rank, tol=1e-6)), int(torch.count_nonzero(result.sparse))
-        (1, 4)
+        >>> torch.linalg.matrix_rank(result.low_rank, tol=1e-6), torch.count_nonzero(result.sparse)
+        (tensor(1), tensor(4))
     """
     who = "latent_graphical_lasso"
     check_square(who, cov)
@@ -157,7 +161,8 @@ def _norm(*matrices: Tensor) -> Tensor:
 def _iterate(state: _State, iteration: int) -> _State:
     """One over-relaxed step: the three proximal maps, then the projection onto R = Θ − L.
 
-    The multipliers of the three variables are (u, −u, u), because they are orthogonal to that subspace.
+    The multipliers of the three variables are (u, −u, u), because they are
+    orthogonal to that subspace.
     """
     cov, rho, u = state.cov, state.rho, state.u
     r = proximal_log_det(cov + rho * (u - state.on_r), rho)
@@ -190,14 +195,14 @@ def _shrink(matrix: Tensor, threshold: Tensor) -> Tensor:
 
 
 def _dual(state: _State) -> Tensor:
-    """W = S + tV with the largest t ≤ 1 for which tV ⪰ −μI; both constraints hold at V = 0 and are convex."""
+    """Return W = S + tV with the largest t ≤ 1 for which tV ⪰ −μI."""
     smallest = torch.linalg.eigvalsh(state.v)[..., :1, None]
     share = torch.where(smallest < -state.trace_penalty, -state.trace_penalty / smallest, 1.0)
     return state.cov + share * state.v
 
 
 def _gap(state: _State, sparse: Tensor, low_rank: Tensor) -> Tensor:
-    """Primal minus dual objective. A negative eigenvalue −ε of L is paid for: Θ + εI and L + εI are feasible."""
+    """Return the gap of Θ + εI and L + εI, feasible for the least eigenvalue −ε of L."""
     cov, mu = state.cov, state.trace_penalty.flatten()
     size, r = cov.shape[-1], sparse - low_rank
     negative = torch.relu(-torch.linalg.eigvalsh(low_rank)[..., 0])

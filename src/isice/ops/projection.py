@@ -86,7 +86,8 @@ def kronecker_projection(x: Tensor, left: Tensor, right: Tensor, blocks: int) ->
 
     Example:
         >>> import torch
-        >>> kronecker_projection(torch.rand(2, 8, 49), torch.rand(3, 2), torch.rand(1, 2), blocks=4).shape
+        >>> x, left, right = torch.rand(2, 8, 49), torch.rand(3, 2), torch.rand(1, 2)
+        >>> kronecker_projection(x, left, right, blocks=4).shape
         torch.Size([2, 48])
     """
     check_feature_set("kronecker_projection", x)
@@ -116,7 +117,8 @@ def two_sided_projection(matrix: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
     Example:
         >>> import torch
-        >>> two_sided_projection(torch.eye(2), torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
+        >>> left, right = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [0.0, 1.0]])
+        >>> two_sided_projection(torch.eye(2), left, right)
         tensor([11.,  2.])
     """
     check_square("two_sided_projection", matrix)

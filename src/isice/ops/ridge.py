@@ -1,7 +1,8 @@
 """⑤ The inverse of a shrunk covariance, and spectral maps that saturate like it.
 
-With Σ' = D·Σ/tr Σ of mean eigenvalue one, I − r(Σ' + rI)⁻¹ maps an eigenvalue x to x/(x + r): it keeps directions of
-little variance and saturates at the leading ones. log(1 + x/r) saturates more slowly.
+With Σ' = D·Σ/tr Σ of mean eigenvalue one, I − r(Σ' + rI)⁻¹ maps an eigenvalue x to x/(x
++ r): it keeps directions of little variance and saturates at the leading ones. log(1 +
+x/r) saturates more slowly.
 """
 
 from typing import Any, Literal, cast
@@ -20,12 +21,13 @@ SaturatingMap = Literal["ratio", "log"]
 _SQRT_STEPS = 5
 # Newton's iteration stops when the relative error of every inverse is below this.
 _NEWTON_TOLERANCE = 1e-7
-# A ridge per image is not known before a GPU has computed it: steps suffice for this one, the least of the rules.
+# A ridge per image is not known before a GPU has computed it: steps suffice for this one,
+# the least of the rules.
 _LEAST_RIDGE = 1e-3
 
 
 def ridge_inverse_reference(cov: Tensor, ridge: float | Tensor) -> Tensor:
-    """(D·Σ/tr Σ + rI)⁻¹ by autograd; the oracle of :func:`ridge_inverse`. Matrices need a positive trace."""
+    """(D·Σ/tr Σ + rI)⁻¹ by autograd, for positive traces; oracle of :func:`ridge_inverse`."""
     weight = ridge[..., None, None] if isinstance(ridge, Tensor) else ridge
     D = cov.shape[-1]
     total = cov.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
@@ -34,7 +36,7 @@ def ridge_inverse_reference(cov: Tensor, ridge: float | Tensor) -> Tensor:
 
 
 def newton_steps(ridge: float, size: int) -> int:
-    """Return how many steps of :func:`newton_inverse` suffice for every Σ' (D, D) with trace D and this ridge.
+    """Return the steps of :func:`newton_inverse` that suffice for every Σ' (D, D) of trace D.
 
     Example:
         >>> newton_steps(10.0, 256), newton_steps(1.0, 256)
@@ -47,10 +49,11 @@ def newton_steps(ridge: float, size: int) -> int:
 
 
 def newton_inverse(matrix: Tensor, ridge: float | Tensor, n_iter: int) -> Tensor:
-    """Compute M⁻¹ of M = Σ' + rI (B, D, D) by Newton's iteration X ← X(2I − MX), 2(n − 1) products for n steps.
+    """Compute (Σ' + rI)⁻¹ (B, D, D) by X ← X(2I − MX): 2(n − 1) products for n steps.
 
-    The eigenvalues of M lie between r and r + D, whatever Σ'. With those of XM in [1 − ρ, 1 + ρ] a step brings them to
-    [1 − ρ², 1]; a factor 2/(2 − ρ²) then centres them on one again, which makes the first steps twice as effective.
+    The eigenvalues of M lie between r and r + D, whatever Σ'. With those of XM in [1 − ρ, 1 + ρ] a
+    step brings them to [1 − ρ², 1]; a factor 2/(2 − ρ²) then centres them on one again, which makes
+    the first steps twice as effective.
     """
     size = matrix.shape[-1]
     middle, rho = ridge + 0.5 * size, size / (size + 2 * ridge)
@@ -65,7 +68,8 @@ def newton_inverse(matrix: Tensor, ridge: float | Tensor, n_iter: int) -> Tensor
 class _RidgeInverse(torch.autograd.Function):
     """(Σ' + rI)⁻¹ of (B, D, D); keeps its output only. The backward pass differentiates too.
 
-    Cholesky on a CPU. Elsewhere Newton's iteration: batched factorisations are slow on a GPU and absent from ONNX.
+    Cholesky on a CPU. Elsewhere Newton's iteration: batched factorisations are slow on a
+    GPU and absent from ONNX.
     """
 
     generate_vmap_rule = True
@@ -153,7 +157,7 @@ def shrink(cov: Tensor, ridge: float | Tensor) -> Tensor:
 
 
 def saturate_reference(cov: Tensor, ridge: float, kind: SaturatingMap = "ratio", power: float = 1.0) -> Tensor:
-    """Compute :func:`saturate` by eigh and autograd; gradients are wrong for repeated eigenvalues."""
+    """Compute :func:`saturate` by eigh; gradients are wrong for repeated eigenvalues."""
     D = cov.shape[-1]
     values, vectors = torch.linalg.eigh(cov * D / cov.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None])
     values = values**power
@@ -169,10 +173,12 @@ def saturate(cov: Tensor, ridge: float | Tensor, *, kind: SaturatingMap = "ratio
 
     Args:
         cov: Covariance matrices (..., D, D).
-        ridge: r > 0, the eigenvalue at which saturation begins: a number, or a tensor of one value per matrix.
-        kind: ``"ratio"`` is x/(x + r), by an inverse; ``"log"`` is log(1 + x/r), by an eigendecomposition.
-        power: Takes Σ^power first, and gives it the mean eigenvalue one again. ½ is computed by five Newton–Schulz
-            steps, other powers by an eigendecomposition.
+        ridge: r > 0, the eigenvalue at which saturation begins: a number, or a
+            tensor of one value per matrix.
+        kind: ``"ratio"`` is x/(x + r), by an inverse; ``"log"`` is log(1 + x/r),
+            by an eigendecomposition.
+        power: Takes Σ^power first, and gives it the mean eigenvalue one again. ½ is computed by
+            five Newton–Schulz steps, other powers by an eigendecomposition.
 
     Example:
         >>> saturate(torch.eye(2), 1.0)

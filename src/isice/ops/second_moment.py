@@ -39,7 +39,8 @@ def quadratic_forms(matrix: Tensor, weight: Tensor) -> Tensor:
         Vectors (B, K).
 
     Example:
-        >>> quadratic_forms(torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([[1.0, 1.0], [0.0, 1.0]]))
+        >>> matrix, weight = torch.diag(torch.tensor([2.0, 3.0])), torch.ones(2, 2).triu()
+        >>> quadratic_forms(matrix, weight)
         tensor([2., 5.])
     """
     check_square("quadratic_forms", matrix)

@@ -1,9 +1,10 @@
-"""④ Features → the weight of shrinkage that their covariance needs, chosen by the data, one value per image.
+"""④ Features → the weight of shrinkage that their covariance needs, one value per image.
 
-A sample covariance of few positions spreads its eigenvalues too far. Shrinkage pulls them together,
-(1 − ρ)Σ + ρ·μI with μ the mean eigenvalue, and the three rules here estimate the best ρ in closed form. Ledoit–Wolf and
-Schäfer–Strimmer need the variance of every product x_i x_j over the positions, a sum of fourth moments. Summed over
-all pairs it is Σ_n ‖x_n‖⁴, so no outer product is formed.
+A sample covariance of few positions spreads its eigenvalues too far. Shrinkage pulls them
+together, (1 − ρ)Σ + ρ·μI with μ the mean eigenvalue, and the three rules here estimate the
+best ρ in closed form. Ledoit–Wolf and Schäfer–Strimmer need the variance of every product
+x_i x_j over the positions, a sum of fourth moments. Summed over all pairs it is Σ_n ‖x_n‖⁴,
+so no outer product is formed.
 """
 
 from typing import Literal
@@ -17,7 +18,8 @@ from ._numerics import full_precision
 from .covariance import covariance, flat_features
 
 ShrinkageRule = Literal["ledoit_wolf", "oas", "schaefer_strimmer"]
-# Intensities are kept this far from 0, where a singular matrix has no inverse, and from 1, where the ridge is infinite.
+# Intensities are kept this far from 0, where a singular matrix has no inverse, and from 1,
+# where the ridge is infinite.
 _MARGIN = 1e-3
 
 
@@ -29,7 +31,7 @@ def _ratio(numerator: Tensor, denominator: Tensor, otherwise: float) -> Tensor:
 
 
 def _unit_mean_eigenvalue(who: str, x: Tensor) -> Tensor:
-    """Features (..., D, N), centred and scaled so that their covariance has the mean eigenvalue one (or is zero)."""
+    """Return centred features (..., D, N), scaled to a mean eigenvalue of one (or zero)."""
     features = flat_features(who, x)
     centred = features - features.mean(dim=-1, keepdim=True)
     mean_eigenvalue = centred.square().mean(dim=(-2, -1), keepdim=True)
@@ -67,9 +69,10 @@ def ledoit_wolf(x: Tensor) -> Tensor:
 
 @full_precision
 def oas(x: Tensor) -> Tensor:
-    """Oracle approximating shrinkage intensity towards μI (Chen, Wiesel, Eldar, Hero, IEEE Trans. SP, 2010).
+    """Oracle approximating shrinkage towards μI (Chen et al., IEEE Trans. Signal Proc., 2010).
 
-    Like scikit-learn, it leaves out the terms 2/D of the publication. Arguments as in :func:`ledoit_wolf`.
+    Like scikit-learn, it leaves out the terms 2/D of the publication. Arguments
+    as in :func:`ledoit_wolf`.
 
     Returns:
         Values in [0, 1], one per image; 1 without variance.
@@ -89,10 +92,10 @@ def oas(x: Tensor) -> Tensor:
 
 @full_precision
 def schaefer_strimmer(x: Tensor) -> Tensor:
-    """Schäfer–Strimmer intensity of the shrinkage of correlations towards zero (Stat. Appl. Genet. Mol. Biol., 2005).
+    """Shrinkage of correlations towards zero (Schäfer and Strimmer 2005).
 
-    It is Σ_{i≠j} Var(r_ij)/Σ_{i≠j} r_ij², and shrinks the covariance towards its own diagonal. A channel without
-    variance correlates with nothing. Arguments as in :func:`ledoit_wolf`.
+    It is Σ_{i≠j} Var(r_ij)/Σ_{i≠j} r_ij², and shrinks the covariance towards its own diagonal. A
+    channel without variance correlates with nothing. Arguments as in :func:`ledoit_wolf`.
 
     Returns:
         Values in [0, 1], one per image; 0 where nothing correlates.

@@ -70,7 +70,8 @@ def count_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
     results may differ by rounding unless ``torch.use_deterministic_algorithms(True)`` is set.
 
     Example:
-        >>> count_sketch(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 3, 0]), torch.tensor([1.0, 1.0, -1.0]), 4)
+        >>> x, index = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 3, 0])
+        >>> count_sketch(x, index, torch.tensor([1.0, 1.0, -1.0]), 4)
         tensor([-2.,  0.,  0.,  2.])
     """
     if index.ndim != 1 or x.shape[-1:] != index.shape:

@@ -61,7 +61,7 @@ def _log_differences(values: Tensor) -> Tensor:
 
 
 class _Spectral(torch.autograd.Function):
-    """Matrix power, or logarithm if ``p`` is None, and the eigendecomposition for the backward pass.
+    """Matrix power, or logarithm if ``p`` is None, and the eigendecomposition for backward.
 
     A second derivative raises an error.
     """

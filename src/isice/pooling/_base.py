@@ -79,7 +79,7 @@ class Pooling(nn.Module):
 
     @classmethod
     def option_defaults(cls) -> dict[str, Any]:
-        """Return the keyword-only options and their defaults, including those that ``**options`` passes on."""
+        """Return the keyword-only options and defaults, with those that ``**options`` passes on."""
         defaults: dict[str, Any] = {}
         for owner in cls.__mro__:
             if "__init__" not in vars(owner):

@@ -23,15 +23,16 @@ from ._scale import OutputScale
 class PartialCorrelation(SPDPooling):
     """Partial correlations −Ω_ij/√(Ω_ii Ω_jj) from a regularised inverse Ω of the second moments.
 
-    The defaults are those of natural images: moments about zero, which keep the mean of each channel,
-    and a strong ridge, which saturates the leading directions and fades out the weak ones. For the
-    partial correlations of statistics take ``center=True`` and a small ridge.
+    The defaults are those of natural images: moments about zero, which keep the mean of each
+    channel, and a strong ridge, which saturates the leading directions and fades out the weak ones.
+    For the partial correlations of statistics take ``center=True`` and a small ridge.
 
     Args:
         in_channels: Channels D of the feature map.
-        ridge: Weight of the identity in units of the mean eigenvalue, or a rule that estimates it
-            from each image's features: ``"ledoit_wolf"``, ``"oas"``, or ``"schaefer_strimmer"``, which
-            shrinks the correlation matrix instead of the covariance. Rules need ``center=True``.
+        ridge: Weight of the identity in units of the mean eigenvalue, or a rule that estimates
+            it from each image's features: ``"ledoit_wolf"``, ``"oas"``, or
+            ``"schaefer_strimmer"``, which shrinks the correlation matrix instead of the
+            covariance. Rules need ``center=True``.
         center: Subtract the mean of each channel, so that Ω is an inverse covariance.
         method: How Ω is regularised: ``"ridge"`` adds the ridge, ``"newton_schulz"`` stops after
             ``n_inverse_iter`` steps instead.

@@ -93,7 +93,7 @@ def _arrays(group: Group) -> dict[str, np.ndarray] | None:
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray] | None:
-    """Read the descriptors of a run; a damaged file counts as none, with a warning that names it."""
+    """Read the descriptors of a run; a damaged file counts as none, with a warning."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays: dict[str, np.ndarray] = dict(stored)

@@ -11,7 +11,7 @@ from .theme import colour_of
 
 
 def plot_spectra(spectra: Mapping[str, np.ndarray], *, ax: Axes | None = None) -> Axes:
-    """Plot sorted eigenvalues by name on a logarithmic axis; the legend counts those that are not positive."""
+    """Plot sorted eigenvalues by name, logarithmically; the legend counts those ≤ 0."""
     ax = ax or Figure(figsize=(5, 3.5), dpi=120).subplots()
     for index, (name, values) in enumerate(spectra.items()):
         values = np.sort(np.asarray(values, dtype=float))[::-1]

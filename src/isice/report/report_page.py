@@ -59,7 +59,7 @@ def write_report(folder: str | Path, manifest: Manifest | None = None, limits: L
 
 
 def write_built_report(folder: Path, results: Results, report: Report) -> dict[str, Path]:
-    """Write the files of a report that :func:`build_report` made from the results, with their figures."""
+    """Write the files of a report made by :func:`build_report`, with their figures."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = [*draw_figures(results, folder / "figures"), *find_heat_maps(folder)]
     texts = {

@@ -91,7 +91,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _correct(group: Group) -> tuple[tuple[object, ...], np.ndarray] | None:
-    """Return what identifies the test images, and the share of runs that classify each correctly."""
+    """Return the test images' identity, and the share of runs that classify each correctly."""
     found = [evaluation for evaluation in group.evaluations if evaluation.get("predicted")]
     if not found or any(evaluation["targets"] != found[0]["targets"] for evaluation in found):
         return None

@@ -66,7 +66,7 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def fit(self, width: int) -> "Table":
-        """Drop columns of numbers from the right until the table fits a terminal of ``width``, but keep three."""
+        """Drop columns of numbers from the right, but keep three, until ``width`` is enough."""
         sizes = [max(len(line[i]) for line in [self.columns, *self.rows]) + 2 for i in range(len(self.columns))]
         count = len(sizes)
         while sum(sizes[:count]) > width - 2 and count > self.n_text + 3:

@@ -10,8 +10,8 @@ from matplotlib.textpath import TextPath
 def wrap_text(text: str, width: float, *, size: float, weight: str = "normal", lines: int = 2) -> list[str]:
     """Wrap a text to at most ``lines`` lines of ``width``; "…" ends one that does not fit.
 
-    Lines break after a space, an underscore, a hyphen or a comma if possible, else anywhere. ``width``
-    and the font ``size`` are in points.
+    Lines break after a space, an underscore, a hyphen or a comma if possible, else anywhere.
+    ``width`` and the font ``size`` are in points.
 
     Example:
         >>> wrap_text("200.Common_Yellowthroat", 80, size=8.5)

@@ -8,8 +8,8 @@ A run folder::
     evaluation.json           scores and predictions of the reported epoch on the test images
     arrays.npz                mean descriptor of each class, for the report
     tensorboard/              the metrics of metrics.jsonl
-    checkpoints/last/         model.safetensors  meta.json  state.pt   a recent epoch or step, to resume from
-    checkpoints/best/         model.safetensors  meta.json             the reported epoch, to evaluate
+    checkpoints/last/         model.safetensors  meta.json  state.pt   to resume from
+    checkpoints/best/         model.safetensors  meta.json             the reported epoch
 
 ``model.safetensors`` holds the weights to predict with: the averaged ones if the run averages them.
 ``meta.json`` holds the config and its hash, the classes, the arguments of ``create_model``, the
@@ -60,7 +60,7 @@ _KEYS: dict[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint read from disk: metadata, weights on the CPU, training state (None for ``best``)."""
+    """A checkpoint: metadata, weights on the CPU, training state (None for ``best``)."""
 
     meta: dict[str, Any]
     weights: dict[str, Tensor]
@@ -82,8 +82,8 @@ def save_checkpoint(
 ) -> Path:
     """Replace ``folder/checkpoints/<which>`` atomically.
 
-    ``state`` is the training state to resume from, ``data`` the fingerprint of the data, and ``weights``
-    a copy to save instead of the present weights of the model.
+    ``state`` is the training state to resume from, ``data`` the fingerprint of the data, and
+    ``weights`` a copy to save instead of the present weights of the model.
     """
     check_choice("save_checkpoint", "which", which, WHICH)
     contents = {_WEIGHTS: safetensors.torch.save(plain_weights(model) if weights is None else weights)}

@@ -15,7 +15,7 @@ _MAX_CLASSES, _PER_CLASS = 10, 20
 
 
 def example_indices(targets: Tensor) -> list[list[int]]:
-    """Return the first twenty images of each of the first ten labels; labels without images are omitted."""
+    """Return the first twenty images of each of the first ten labels that have images."""
     found = [torch.nonzero(targets == label).flatten()[:_PER_CLASS].tolist() for label in range(_MAX_CLASSES)]
     return [members for members in found if members]
 
@@ -32,13 +32,13 @@ def class_descriptors(
 ) -> dict[str, np.ndarray]:
     """Compute the mean descriptor of classes, with one example image of each.
 
-    The model is set to eval mode. ``batches`` are the images and labels of :func:`example_indices`, one
-    batch per class; ``mean`` and ``std`` undo the normalisation of the examples.
+    The model is set to eval mode. ``batches`` are the images and labels of :func:`example_indices`,
+    one batch per class; ``mean`` and ``std`` undo the normalisation of the examples.
 
     Returns:
         ``classes`` (K,), ``examples`` (K, H, W, C) with values in [0, 1] for display, and the
-        descriptors if no side exceeds 256: ``matrices`` (K, D, D) if the pooling has a matrix, otherwise
-        ``vectors`` (K, F).
+        descriptors if no side exceeds 256: ``matrices`` (K, D, D) if the pooling has a matrix,
+        otherwise ``vectors`` (K, F).
     """
     model.eval()
     names, pictures, descriptors = [], [], []
@@ -54,7 +54,7 @@ def class_descriptors(
 
 
 def _example(image: Tensor, mean: Sequence[float] | None, std: Sequence[float] | None) -> Tensor:
-    """Return a small image in [0, 1], grey or RGB, from a normalised one of any number of channels."""
+    """Return a small image in [0, 1], grey or RGB, from a normalised one."""
     if mean is not None and std is not None:
         image = image * image.new_tensor(std).view(-1, 1, 1) + image.new_tensor(mean).view(-1, 1, 1)
     if len(image) not in (1, 3):

@@ -22,8 +22,8 @@ _PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 def create_fabric(config: RunConfig, *, loggers: Sequence[Any] = ()) -> "Fabric":
     """Create and launch Lightning Fabric for a config.
 
-    Under torchrun or SLURM their processes are used; otherwise Fabric starts ``devices`` × ``nodes``.
-    ``loggers`` are Fabric's own, or have its ``log_metrics`` and ``finalize``.
+    Under torchrun or SLURM their processes are used; otherwise Fabric starts ``devices`` ×
+    ``nodes``. ``loggers`` are Fabric's own, or have its ``log_metrics`` and ``finalize``.
     """
     try:
         from lightning_fabric import Fabric

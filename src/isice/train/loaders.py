@@ -20,11 +20,11 @@ Loader = DataLoader[Any] | GpuBatches
 
 
 class EpochBatches(Sampler[list[int]]):
-    """Batch sampler that yields the micro-batches of one process; an incomplete last step is dropped.
+    """Batch sampler of one process's micro-batches; an incomplete last step is dropped.
 
-    ``batch_size`` images are one optimizer step, over all processes and ``accumulate`` micro-batches.
-    The seed and the epoch determine the order. With ``weights``, images are drawn with replacement,
-    with probabilities proportional to them.
+    ``batch_size`` images are one optimizer step, over all processes and ``accumulate``
+    micro-batches. The seed and the epoch determine the order. With ``weights``, images are drawn
+    with replacement, with probabilities proportional to them.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class EpochBatches(Sampler[list[int]]):
         self.epoch, self.done = 1, 0
 
     def start(self, epoch: int, done: int = 0) -> None:
-        """Select what the next iteration yields: ``epoch`` (from 1) without its first ``done`` steps."""
+        """Let the next iteration yield ``epoch`` (from 1) without its first ``done`` steps."""
         self.epoch, self.done = epoch, done
 
     def __len__(self) -> int:
@@ -118,7 +118,7 @@ def batch_sampler(loader: Loader) -> EpochBatches:
 
 
 def start_epoch(loader: Loader, epoch: int, done: int = 0) -> None:
-    """Let the next iteration of a training loader yield ``epoch`` without its first ``done`` steps."""
+    """Let the next iteration of a loader yield ``epoch`` without its first ``done`` steps."""
     batches = batch_sampler(loader)
     batches.start(epoch, done)
     if isinstance(loader.dataset, Split):

@@ -21,8 +21,8 @@ def create_optimizer(model: nn.Module, config: OptimConfig) -> Optimizer:
     Example:
         >>> model = nn.Sequential()
         >>> model.backbone, model.classifier = nn.Linear(2, 2), nn.Linear(2, 2)
-        >>> groups = create_optimizer(model, OptimConfig(lr=0.1, classifier_lr_factor=5.0)).param_groups
-        >>> [(group["name"], group["lr"]) for group in groups]
+        >>> optimizer = create_optimizer(model, OptimConfig(lr=0.1, classifier_lr_factor=5.0))
+        >>> [(group["name"], group["lr"]) for group in optimizer.param_groups]
         [('network', 0.1), ('classifier', 0.5)]
     """
     trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
@@ -66,11 +66,11 @@ def _timm_optimizer(config: OptimConfig, groups: list[dict[str, Any]]) -> Optimi
 
 
 def layer_depths(names: list[str]) -> dict[str, int]:
-    """Return the depth of every backbone parameter: 1 for the last layer of the backbone, 2 below it, …
+    """Return the depth of every backbone parameter: 1 for its last layer, 2 below it, …
 
     Example:
-        >>> layer_depths(["backbone.conv1.weight", "backbone.layer1.0.bn1.weight", "classifier.weight"])
-        {'backbone.conv1.weight': 2, 'backbone.layer1.0.bn1.weight': 1}
+        >>> layer_depths(["backbone.conv1.weight", "backbone.layer1.0.weight", "classifier.weight"])
+        {'backbone.conv1.weight': 2, 'backbone.layer1.0.weight': 1}
     """
     layers = layer_numbers([name for name in names if name.startswith("backbone.")])
     return {name: max(layers.values()) + 1 - layer for name, layer in layers.items()}
@@ -95,7 +95,7 @@ def lr_factor(config: OptimConfig, epoch: float) -> float:
 
 
 def create_schedule(optimizer: Optimizer, config: OptimConfig, steps_per_epoch: int) -> LambdaLR:
-    """Create the schedule, stepped once per optimizer step; warm-up starts at one step, not at zero."""
+    """Create the schedule, stepped per optimizer step; warm-up starts at one step, not zero."""
     return LambdaLR(optimizer, lambda step: lr_factor(config, (step + bool(config.warmup_epochs)) / steps_per_epoch))
 
 

@@ -13,7 +13,8 @@ from .._markup import escape_control
 class TrainingProgress:
     """Display loss, accuracy, images per second and remaining time, by default on standard error.
 
-    An epoch has ``steps`` optimizer steps; earlier sessions have completed ``done`` steps of the run.
+    An epoch has ``steps`` optimizer steps; earlier sessions have completed
+    ``done`` steps of the run.
     """
 
     def __init__(self, label: str, epochs: int, steps: int, console: Console | None = None, *, done: int = 0) -> None:
@@ -38,7 +39,7 @@ class TrainingProgress:
             self._bar.stop()
 
     def step(self, epoch: int, images: int, loss: float, accuracy: float) -> None:
-        """Advance by one optimizer step on ``images`` images; loss and accuracy are means of the epoch."""
+        """Advance by one optimizer step on ``images``; loss and accuracy are means of the epoch."""
         self._images += images
         if self._bar is None:
             return

@@ -1,4 +1,4 @@
-"""Decide whether a run starts, resumes or is already finished. Existing results are never overwritten silently."""
+"""Decide whether a run starts, resumes or is finished; results are never silently overwritten."""
 
 import shutil
 import warnings
@@ -57,7 +57,7 @@ def find_checkpoint(folder: Path, config: RunConfig, resume: str) -> Checkpoint 
 
 
 def check_fingerprint(checkpoint: Checkpoint, now: Fingerprint, folder: Path, *, force: bool) -> list[str]:
-    """Compare the data with that of a checkpoint; return what changed if ``force``, otherwise raise.
+    """Compare the data with that of a checkpoint; return changes if ``force``, otherwise raise.
 
     Checkpoints of earlier versions have no fingerprint and are not compared.
     """

@@ -55,23 +55,25 @@ def train_run(
     record_refusal: bool = False,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Train one run, evaluate the reported epoch on the test split, and write all files to ``folder``.
+    """Train one run, evaluate the reported epoch on the test split, and write all files.
 
-    A run that was killed resumes from its last checkpoint and reaches the same result. A finished run
-    is not trained again. A run that fails or is interrupted writes a record with its error. Invalid
-    input (missing data, unknown pooling) raises before anything is written. The layout of the folder
-    is described in :mod:`isice.train.checkpoint`. Unless set, the normalisation of images is that of
-    the backbone, and recorded as such. While a run is trained, its folder is locked: another
-    process that asks for it gets :class:`isice.run_lock.RunInUse`.
+    A run that was killed resumes from its last checkpoint and reaches the same result. A finished
+    run is not trained again. A run that fails or is interrupted writes a record with its error.
+    Invalid input (missing data, unknown pooling) raises before anything is written. The layout of
+    the folder is described in :mod:`isice.train.checkpoint`. Unless set, the normalisation of
+    images is that of the backbone, and recorded as such. While a run is trained, its folder is
+    locked: another process that asks for it gets :class:`isice.run_lock.RunInUse`.
 
     Args:
         config: The run.
         folder: The run folder.
         label: Name in the progress display; by default the pooling.
         build: Creates the model; by default :func:`build_model`.
-        resume: ``"auto"``, ``"must"`` (raise if there is nothing to resume) or ``"never"`` (start a
-            new run and remove the files of an earlier one). A checkpoint of another config is an error.
-        record_refusal: Write a record for invalid input, too, so that the report of a sweep can name it.
+        resume: ``"auto"``, ``"must"`` (raise if there is nothing to resume) or ``"never"``
+            (start a new run and remove the files of an earlier one). A checkpoint of
+            another config is an error.
+        record_refusal: Write a record for invalid input, too, so that the
+            report of a sweep can name it.
         force: Resume although the data changed since the checkpoint was written.
 
     Returns:
@@ -100,7 +102,8 @@ def train_run(
             with cpu_threads(config.threads), determinism(config.deterministic):
                 return _train_and_record(config, folder, label or config.model.pooling, prepare, record_refusal)
         finally:
-            # Fabric's wrappers form reference cycles: collect them to free memory and loader processes.
+            # Fabric's wrappers form reference cycles: collect them to free
+            # memory and loader processes.
             gc.collect()
 
 
@@ -227,7 +230,7 @@ def _load_reported(trainer: Trainer) -> int:
 
 
 def _evaluate(trainer: Trainer, name: str, epoch: int) -> float:
-    """Return the accuracy on a split. Rank 0 alone evaluates the test images and stores all scores."""
+    """Return the accuracy on a split; rank 0 alone evaluates and stores the test scores."""
     fabric, classes = trainer.fabric, trainer.splits.info.classes
     if name != "test" or len(classes) < 2:
         return trainer.evaluate(trainer.held_out[name])[0]
@@ -254,7 +257,7 @@ def _class_descriptors(trainer: Trainer) -> dict[str, np.ndarray]:
 
 
 def build_model(config: RunConfig, splits: Splits) -> nn.Module:
-    """Create the network of ``config.model`` for the classes, channels and image size of the data."""
+    """Create the network of ``config.model`` for the data's classes, channels and size."""
     model = config.model
     if model.weights is not None and model.checkpoint_path is not None:
         _check_content(model.checkpoint_path, model.weights)

@@ -41,7 +41,7 @@ class Evaluation:
     predicted: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values; the confusion matrix is a list of nonzero [true, predicted, count]."""
+        """Return plain values; the confusion matrix as nonzero [true, predicted, count]."""
         scores = self.scores
         cells = scores.confusion.nonzero().tolist()
         return {
@@ -60,7 +60,7 @@ class Evaluation:
 
 
 def add_evaluation(folder: Path, entry: dict[str, Any]) -> None:
-    """Add an evaluation to the file of a run folder; it replaces one of the same split and options."""
+    """Add an evaluation to the file of a run, or replace one of the same split and options."""
     kept = [old for old in read_evaluations(folder) if any(old.get(name) != entry.get(name) for name in _KEY)]
     lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in [*kept, entry])
     write_atomically(folder / EVALUATION_FILE, f'{{"schema": 1, "evaluations": [\n{lines}\n]}}\n')

@@ -32,8 +32,8 @@ def plan_stages(model: nn.Module, optim: OptimConfig) -> list[Stage]:
     Example:
         >>> model = nn.Sequential()
         >>> model.backbone, model.classifier = nn.Linear(2, 2), nn.Linear(2, 2)
-        >>> stages = plan_stages(model, OptimConfig(head_epochs=3, epochs=10, head_parts=("classifier",)))
-        >>> [(stage.first, stage.last, stage.frozen) for stage in stages]
+        >>> optim = OptimConfig(head_epochs=3, epochs=10, head_parts=("classifier",))
+        >>> [(stage.first, stage.last, stage.frozen) for stage in plan_stages(model, optim)]
         [(1, 3, ('backbone',)), (4, 13, ())]
     """
     _check_names(model, "optim.freeze", optim.freeze)
@@ -62,7 +62,7 @@ def set_trainable(model: nn.Module, frozen: Iterable[str]) -> None:
 
 
 def set_training_mode(model: nn.Module, frozen: Iterable[str]) -> None:
-    """Set training mode; frozen modules stay in eval mode, so that BatchNorm keeps its statistics."""
+    """Set training mode; frozen modules stay in eval mode, which keeps BatchNorm statistics."""
     model.train()
     for name in frozen:
         model.get_submodule(name).eval()

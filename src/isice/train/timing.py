@@ -14,8 +14,8 @@ _first = True
 class PhaseTimer:
     """Sum the seconds of the phases of a run, from its start to its record.
 
-    ``process`` is the time from the start of the process to its first run, mostly imports, and 0 for
-    later runs. ``start`` is the time of a run before its first step, without ``data``.
+    ``process`` is the time from the start of the process to its first run, mostly imports, and 0
+    for later runs. ``start`` is the time of a run before its first step, without ``data``.
 
     Example:
         >>> timer = PhaseTimer()

@@ -41,17 +41,17 @@ from .timing import PhaseTimer
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-# Epochs that end within this time after a checkpoint write none: copying the optimizer's state takes a
-# tenth of a second for every 100 MB.
+# Epochs that end within this time after a checkpoint write none: copying the optimizer's state
+# takes a tenth of a second for every 100 MB.
 SAVE_SECONDS = 30.0
 
 
 class Trainer:
     """Train a model and save checkpoints.
 
-    ``model`` returns logits, and with ``return_loss=True`` also an auxiliary loss. ``checkpoint`` is
-    the one to resume from; ``data``, the fingerprint of the data, is saved in checkpoints. ``timer``
-    measures the run from its beginning, by default from here.
+    ``model`` returns logits, and with ``return_loss=True`` also an auxiliary loss. ``checkpoint``
+    is the one to resume from; ``data``, the fingerprint of the data, is saved in checkpoints.
+    ``timer`` measures the run from its beginning, by default from here.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Trainer:
         return batch_sampler(self.loader).steps
 
     def fit(self, progress: TrainingProgress, logger: MetricsLogger | None = None) -> None:
-        """Train from the current epoch and step to the last epoch, or until ``optim.patience`` ends."""
+        """Train from the current step to the last epoch, or until ``optim.patience`` ends."""
         if self.state.done == 0 and self.state.step == 0:
             self._initialize()
         self.timer.start_training()
@@ -149,7 +149,7 @@ class Trainer:
             self.model.pooling.load_state_dict(weights)
 
     def _start_stage(self, index: int, stage: Stage) -> None:
-        """Create optimizer and schedule of a stage; restore them if the checkpoint is of this stage."""
+        """Create optimizer and schedule of a stage; restore them from a checkpoint of it."""
         set_trainable(self.model, stage.frozen)
         optimizer = create_optimizer(self.model, stage.optim)
         model = _with_compiled_backbone(self.model) if self.config.compile else self.model
@@ -184,7 +184,7 @@ class Trainer:
                 clock = time.perf_counter()
 
     def _step(self, epoch: int, step: int, batches: Iterator[Any]) -> int:
-        """Make one optimizer step over all micro-batches; return the number of images on this rank."""
+        """Make one optimizer step over all micro-batches; return this rank's number of images."""
         optim, seen = self.config.optim, 0
         self._optimizer.zero_grad(set_to_none=True)
         for micro_batch in range(optim.accumulate):
@@ -227,7 +227,8 @@ class Trainer:
         state.rows.append(row)
         state.done, state.step, state.totals = epoch, 0, Totals()
         improved = self._update_best(epoch, row.get(f"{self.selects_on}_accuracy"))
-        # With a new "best", because a resumed run must know the epoch of the weights in that folder.
+        # With a new "best", because a resumed run must know the epoch of the
+        # weights in that folder.
         self._unsaved = not improved and time.perf_counter() - self._last_save < SAVE_SECONDS
         if not self._unsaved:
             self.save_last()
@@ -251,7 +252,7 @@ class Trainer:
         return True
 
     def evaluate(self, loader: Loader) -> tuple[float, float]:
-        """Return top-1 accuracy in [0, 1] and mean cross-entropy over a loader and all processes."""
+        """Return top-1 accuracy in [0, 1] and mean cross-entropy over all processes."""
         model = self.trained.eval()
         counts = torch.zeros(4, dtype=torch.float64, device=self.fabric.device)
         with self.timer("evaluate"):
@@ -331,7 +332,7 @@ class Trainer:
         self.state = TrainerState(**{**position, "totals": totals})
 
     def _augmented(self, epoch: int, step: int, micro_batch: int, x: Tensor, target: Tensor) -> Mixed:
-        """Move a micro-batch to the device and augment it, as a function of seed, epoch, step and image."""
+        """Move a micro-batch to the device; augment it by seed, epoch, step and image."""
         if self.augment is None:
             return Mixed(*self._to_device(x, target))
         x, target = (tensor.to(self.fabric.device, non_blocking=True) for tensor in (x, target))

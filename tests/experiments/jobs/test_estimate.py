@@ -15,7 +15,7 @@ TINY = override(RunConfig(), ["model.reduce=4", "model.pooling=gap", "device=cpu
 
 @pytest.fixture
 def two_seconds(monkeypatch):
-    """Every measured step of any number of images takes two seconds; return the measured networks."""
+    """Every measured step takes two seconds; return the measured networks."""
     measured, build = [], _estimate._training_step
     monkeypatch.setattr(_estimate, "_training_step", lambda c, b, d: (measured.append(c), build(c, b, d))[1])
     monkeypatch.setattr(_estimate, "median_seconds", lambda step, device, repeats: (step() or 2.0, repeats))

@@ -165,7 +165,7 @@ def test_maximum_likelihood_is_the_inverse_of_the_sample_covariance():
 
 
 def test_sparse_estimation_wins_on_a_sparse_truth_and_not_on_a_dense_one():
-    """What the paper says of its figure, at its size and for every seed; 1 is the error of the estimate zero."""
+    """What the paper says of its figure, at its size, every seed; 1 is the error of zero."""
 
     def errors(structure, samples, seed):
         configs = [StructureConfig(structure, estimator, samples=samples, seed=seed) for estimator in ("sice", "mle")]
@@ -184,7 +184,7 @@ def test_sparse_estimation_wins_on_a_sparse_truth_and_not_on_a_dense_one():
 
 
 def test_cross_validation_helps_on_a_mild_dense_truth_with_few_samples_only():
-    """Where that does not hold: with few samples any shrinkage beats an inverse that is nearly singular."""
+    """Where it does not hold: with few samples, shrinkage beats a nearly singular inverse."""
 
     def ratio(samples):
         """Error of SICE over that of maximum likelihood, mean over seeds."""

@@ -9,7 +9,7 @@ from ..job_configs import find_job, kind_of
 
 
 def run_job(config: Any, folder: Path, label: str, *, force: bool = False) -> None:
-    """Compute one config, whose class tells the kind of job, and write its record, also if it fails.
+    """Compute one config, whose class tells the kind of job, and write its record, even on failure.
 
     ``label`` is the name in the progress display; ``force`` starts a training run over.
     """

@@ -1,4 +1,4 @@
-"""Cost of training runs on this machine, extrapolated from a few steps of every distinct network."""
+"""Cost of training runs on this machine, extrapolated from a few steps of each distinct network."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ class Cost:
 
 
 def estimate_costs(configs: Iterable[RunConfig], tell: Callable[[str], None] = lambda line: None) -> list[Cost]:
-    """Return the cost of every run; runs with the same network, image size and batch are measured once."""
+    """Return the cost of every run; equal network, image size and batch are measured once."""
     steps: dict[tuple[Any, ...], tuple[float | None, float | None]] = {}
     sizes: dict[DataConfig, dict[str, int] | None] = {}
     found = []

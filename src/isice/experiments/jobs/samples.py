@@ -12,7 +12,7 @@ SAMPLES_FILE = "samples.png"
 
 @dataclass(frozen=True)
 class SamplesConfig:
-    """The dataset, its folder, and how many images of which height are shown; ``seed`` draws them."""
+    """Dataset, its folder, and how many images of which height to show; ``seed`` draws them."""
 
     name: str = "digits"
     images: int = 8

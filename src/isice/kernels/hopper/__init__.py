@@ -1,1 +1,1 @@
-"""The Newton–Schulz kernel for Hopper GPUs in Gluon, with a TMA producer warp and asynchronous MMA."""
+"""The Newton–Schulz kernel for Hopper GPUs in Gluon: TMA producer warp, asynchronous MMA."""

@@ -1,9 +1,9 @@
 """The Newton–Schulz kernel for Hopper GPUs, in Gluon.
 
-It computes the schedule of the portable kernel on the same slots, with four differences. A producer warp copies factors
-by TMA and waits for the group, while the consumer warps wait for data only. MMAs are asynchronous. Slots hold the tiles
-on and above the diagonal only. And a group may interleave several matrices: it works on one while its blocks wait for
-each other with another.
+It computes the schedule of the portable kernel on the same slots, with four differences. A producer
+warp copies factors by TMA and waits for the group, while the consumer warps wait for data only.
+MMAs are asynchronous. Slots hold the tiles on and above the diagonal only. And a group may
+interleave several matrices: it works on one while its blocks wait for each other with another.
 """
 
 from typing import Any
@@ -23,7 +23,8 @@ from .gemm import WARPS, multiply
 from .pipeline import Ring, arrive, producer, share, wait_for
 
 _PRODUCER_REGISTERS: gl.constexpr = gl.constexpr(24)
-# Tiles are loaded and stored with eight threads for each row and 16 bytes of a plane for each thread.
+# Tiles are loaded and stored with eight threads for each row and 16 bytes of
+# a plane for each thread.
 _TILE: gl.constexpr = gl.constexpr(gl.BlockedLayout([1, 8], [4, 8], [WARPS, 1], [1, 0]))
 _LINE: gl.constexpr = gl.constexpr(gl.BlockedLayout([1], [32], [WARPS], [0]))
 
@@ -127,7 +128,7 @@ def _store_outputs(operands, step, workspace, schedule, problem, image, index, p
 def _add_trace_cotangent(
     operands, step, workspace, problem, image, index, arrivals, part, CONFIG: gl.constexpr
 ):  # fmt: skip
-    """Add the cotangent of the trace to the diagonal, once the partial sums of all tiles are there."""
+    """Add the cotangent of the trace to the diagonal, after the partial sums of all tiles."""
     N_TILES: gl.constexpr = CONFIG.N_TILES
     BLOCK: gl.constexpr = CONFIG.BLOCK
     first = _first(image, CONFIG)
@@ -152,7 +153,7 @@ def _add_trace_cotangent(
 
 @gluon.jit
 def _consumer(operands, step, workspace, schedule, problem, ring, part, CONFIG: gl.constexpr):
-    """Everything but the copies of factors. Each matrix in flight has its own slots and its own counter."""
+    """Compute all but copies of factors. Each matrix in flight has its slots and counter."""
     INTERLEAVE: gl.constexpr = CONFIG.INTERLEAVE
     arrivals, buffer, phase = 0, 0, 0
     for first_image in range(part.begin, part.end, part.stride * INTERLEAVE):
@@ -185,7 +186,7 @@ def _consumer(operands, step, workspace, schedule, problem, ring, part, CONFIG: 
 
 @gluon.jit
 def iterate(operands, step, workspace, schedule, problem, direct, transposed, CONFIG: gl.constexpr):
-    """As ``newton_schulz.iterate``; ``direct`` and ``transposed`` are :func:`descriptors` of the slots."""
+    """Run ``newton_schulz.iterate`` on the :func:`descriptors` of the slots, also transposed."""
     part = share(
         gl.program_id(0), gl.num_programs(0), problem.batch, problem.remainder, CONFIG.GROUP, CONFIG.INTERLEAVE
     )

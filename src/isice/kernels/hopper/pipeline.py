@@ -1,7 +1,8 @@
-"""Shared-memory pipeline of the Hopper kernel: a producer warp copies k-slices by TMA into a ring of buffers.
+"""Shared-memory pipeline of the Hopper kernel: a producer warp fills a ring of buffers by TMA.
 
-The producer fills the ring in the order in which the consumer warps empty it. Tiles below the diagonal are not stored:
-they are copied from their mirror images, and the MMA reads them transposed.
+The producer fills the ring in the order in which the consumer warps empty it. Tiles
+below the diagonal are not stored: they are copied from their mirror images, and the
+MMA reads them transposed.
 """
 
 from typing import Any, NamedTuple
@@ -41,11 +42,12 @@ class Ring(NamedTuple):
 
 @triton.jit
 def share(block, n_blocks, batch, remainder, GROUP: tl.constexpr, INTERLEAVE: tl.constexpr):
-    """Return the matrices of a block. Blocks too few for a group take the ``remainder`` after ``batch``."""
+    """Return the matrices of a block; spare blocks take the ``remainder`` after ``batch``."""
     group, rank, n_groups = block // GROUP, block % GROUP, n_blocks // GROUP
     too_few = group == n_groups
     size, stride = tl.where(too_few, n_blocks % GROUP, GROUP), tl.where(too_few, 1, n_groups)
-    # The first blocks of a launch share multiprocessors while others are free; a partial last round avoids them.
+    # The first blocks of a launch share multiprocessors while others are free; a partial
+    # last round avoids them.
     begin = tl.where(too_few, batch, (group + n_groups - 2) % n_groups)
     index = tl.where(too_few, tl.minimum(batch, n_groups * INTERLEAVE), begin)
     return Share(index, rank, size, begin, tl.where(too_few, batch + remainder, batch), stride)
@@ -99,7 +101,7 @@ def untransposed(tile, CONFIG: gl.constexpr):
 
 @gluon.jit
 def _copy_planes(direct, transposed, slot, first, start, full, tiles, to, CONFIG: gl.constexpr):
-    """Start the copy of BLOCK rows and BLOCK_K columns of a slot; left of the diagonal, of their mirror image."""
+    """Start the copy of BLOCK × BLOCK_K of a slot; left of the diagonal, of the mirror image."""
     PLANES: gl.constexpr = CONFIG.PLANES
     for plane in gl.static_range(PLANES):
         top, tile = (slot * PLANES + plane) * CONFIG.SIDE, tiles.index(to + plane)
@@ -111,7 +113,7 @@ def _copy_planes(direct, transposed, slot, first, start, full, tiles, to, CONFIG
 
 @gluon.jit
 def _copy_slice(direct, transposed, left, right, corner, start, ring, buffer, CONFIG: gl.constexpr):
-    """Start the copies of one k-slice of both factors and, for derivatives, of their derivatives."""
+    """Start the copies of one k-slice of both factors and, if needed, their derivatives."""
     FACTORS: gl.constexpr = 4 if CONFIG.DERIVATIVE else 2
     PLANES: gl.constexpr = CONFIG.PLANES
     full, to = ring.full.index(buffer), buffer * (FACTORS * PLANES)
@@ -126,7 +128,7 @@ def _copy_slice(direct, transposed, left, right, corner, start, ring, buffer, CO
 
 @gluon.jit
 def producer(direct, transposed, stages, n_stages, counters, ring, part, CONFIG: gl.constexpr):
-    """Fill the ring with the factors of every stage, tile and k-slice of the block's :class:`Share` ``part``."""
+    """Fill the ring with the factors of every stage, tile and k-slice of the block's ``part``."""
     arrivals, buffer, phase = 0, 0, 1
     for first_image in range(part.begin, part.end, part.stride * CONFIG.INTERLEAVE):
         wait = 1

@@ -75,17 +75,19 @@ def graphical_lasso(
         weights: Non-negative, symmetric factors of the penalty per entry (..., D, D).
         penalize_diagonal: Whether the diagonal of Θ is penalized too.
         scale: Unit of λ: ``"correlation"``, the default, sets Λ_ij = λ√(S_ii S_jj), as if the
-            variables had unit variance; ``"raw"`` is that of ``cov``; ``"trace"`` sets Λ_ij = λ·tr S,
-            the paper's unit. The result is always the precision of ``cov`` itself. With the default,
-            a λ means the same for every dataset and layer, and the graph does not depend on units.
+            variables had unit variance; ``"raw"`` is that of ``cov``; ``"trace"`` sets Λ_ij =
+            λ·tr S, the paper's unit. The result is always the precision of ``cov`` itself.
+            With the default, a λ means the same for every dataset and layer, and the graph
+            does not depend on units.
         tol: Largest accepted duality gap, as a multiple of D. At the default, which the estimators
             share, the edges are those of the minimum but for very few. In float32, a ``tol`` below
             1e-5 computes in float64: a layer on a GPU passes 1e-4, as the pooling ``sice`` does.
         max_iter: Iterations after which a :class:`NotConvergedWarning` reports the gap reached.
         init: Warm start: precision matrices, or an earlier result, close to the solution.
-        polish: Whether the solution is refined in float64 to rounding accuracy, by Newton steps on its
-            support, whatever ``tol``. By default it is if a gradient is needed. Without it, gradients
-            at the default ``tol`` are rough: 10 % off is usual. A ``tol`` below 1e-9 polishes, too.
+        polish: Whether the solution is refined in float64 to rounding accuracy, by Newton
+            steps on its support, whatever ``tol``. By default it is if a gradient is needed.
+            Without it, gradients at the default ``tol`` are rough: 10 % off is usual. A
+            ``tol`` below 1e-9 polishes, too.
         check_input: Whether input without a solution raises an error. Otherwise matrices with
             non-finite entries or a variable without variance give NaN, and no check synchronises
             with the device.
@@ -124,7 +126,7 @@ def graphical_lasso(
 
 
 def graphical_lasso_path(cov: Tensor, sparsities: Sequence[float] | Tensor, **options: Any) -> GraphicalLassoResult:
-    """Solve for a grid of λ in descending order, each from the extrapolation of the solutions before.
+    """Solve for a grid of λ, descending, each from the extrapolation of the solutions before.
 
     Args:
         cov: Covariance matrices (..., D, D).
@@ -163,7 +165,7 @@ def solve_path(cov: Tensor, sparsities: Tensor, **options: Any) -> Iterator[Grap
 
 
 def sparsity_max(cov: Tensor, *, weights: Tensor | None = None, scale: str | None = None) -> Tensor:
-    """Return the smallest λ (...) with a diagonal precision, in units of ``scale``, as in :func:`graphical_lasso`.
+    """Return the smallest λ (...) with a diagonal precision, for a ``scale`` as above.
 
     It is the maximum of |S_ij|/(unit_ij·weight_ij) over i ≠ j.
 
@@ -222,7 +224,7 @@ def graphical_lasso_reference(
 def checked_scale(
     who: str, scale: str | None, cov: Tensor, *, scales: Sequence[str] = SCALES, warn: bool = True
 ) -> str:
-    """Return the unit of λ, with a warning where its default, once ``"raw"``, changes the result."""
+    """Return the unit of λ; warn where its default, once ``"raw"``, changes the result."""
     if scale is not None:
         check_choice(who, "scale", scale, scales)
         return scale
@@ -336,7 +338,7 @@ def _flat_init(init: Tensor | GraphicalLassoResult | None, shape: torch.Size, co
 def _extrapolated(
     before: tuple[float, GraphicalLassoResult], last: tuple[float, GraphicalLassoResult], sparsity: float
 ) -> GraphicalLassoResult:
-    """Continue a path linearly in log λ; where the precision becomes indefinite, return the last solution.
+    """Continue a path linearly in log λ; an indefinite precision gives the last solution.
 
     Zeros and signs of the precision stay. The solver clips the dual to its bounds.
     """

@@ -20,7 +20,7 @@ class NotConvergedWarning(RuntimeWarning):
 
 
 class Problem(NamedTuple):
-    """Matrices S (B, D, D), penalties Λ (B, 1, 1) or (B, D, D), and whether the diagonal is penalized."""
+    """S (B, D, D), penalties Λ (B, 1, 1) or (B, D, D), and whether they apply to the diagonal."""
 
     cov: Tensor
     penalty: Tensor
@@ -55,7 +55,7 @@ class Problem(NamedTuple):
         return result
 
     def certify(self, result: Outputs) -> Outputs:
-        """Return the result with a feasible float64 dual and the gap of the given S, Λ and Θ in float64."""
+        """Return the result with a feasible dual and the gap of the given S, Λ, Θ in float64."""
         dual = torch.empty_like(result.dual, dtype=torch.float64)
         gap = torch.empty_like(result.gap)
         for part in chunks(torch.arange(len(gap), device=gap.device)):
@@ -116,7 +116,7 @@ def _is_finite(matrices: Tensor) -> Tensor:
 
 
 def _finite_start(init: Tensor, units: Tensor, solvable: Tensor) -> Tensor:
-    """Return precision and dual (B, 2, D, D) of the standardized problem, I where they are not finite."""
+    """Return standardized precision and dual (B, 2, D, D), I where they are not finite."""
     identity = torch.eye(init.shape[-1], dtype=init.dtype, device=init.device)
     start = torch.stack([init[:, 0] * units, init[:, 1] / units], dim=1)
     usable = solvable & _is_finite(start)
@@ -135,9 +135,9 @@ def graphical_lasso_op(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Solve matrices (B, D, D) for Λ (B, 1, 1) or (B, D, D), in float64.
 
-    ``init`` has the precision and the dual to start from (B, 2, D, D). Return precision, covariance,
-    gap, iterations and dual. A matrix with a non-finite entry or a variable without variance gives
-    NaN.
+    ``init`` has the precision and the dual to start from (B, 2, D, D). Return precision,
+    covariance, gap, iterations and dual. A matrix with a non-finite entry or a variable
+    without variance gives NaN.
     """
     with torch.no_grad(), torch.autocast(cov.device.type, enabled=False):
         problem = Problem(cov, penalty, penalize_diagonal)

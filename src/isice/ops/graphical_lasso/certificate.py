@@ -57,7 +57,7 @@ def duality_gap_and_inverse(cov: Tensor, penalty: Tensor, precision: Tensor, dua
 
 
 def gap_of_factors(linear: Tensor, factor: tuple[Tensor, Tensor], dual_factor: tuple[Tensor, Tensor]) -> Tensor:
-    """Return :func:`duality_gap` from ⟨S, Z⟩ + Σ Λ_ij|Z_ij| and from :func:`cholesky` of Z and of W."""
+    """Return :func:`duality_gap` from ⟨S, Z⟩ + Σ Λ_ij|Z_ij| and :func:`cholesky` of Z and W."""
     size = factor[0].shape[-1]
     return _gap(linear, size, _log_determinant(*factor), _log_determinant(*dual_factor))
 

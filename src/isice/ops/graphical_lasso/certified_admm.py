@@ -1,4 +1,4 @@
-"""Driver of batched ADMM with a duality gap per problem, shared by the joint and latent graphical lassos."""
+"""Batched ADMM with a duality gap per problem, for the joint and latent graphical lassos."""
 
 import warnings
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def certified_admm(
     max_iter: int,
     who: str,
 ) -> tuple[State, Tensor, Tensor]:
-    """Iterate until the gap of each problem is at most ``bound``; finished problems leave the batch.
+    """Iterate until each gap is at most ``bound``; finished problems leave the batch.
 
     Args:
         state: Named tuple of tensors whose first dimension is the batch.
@@ -99,7 +99,7 @@ def refuse_gradients(who: str, *inputs: object) -> None:
 
 
 def checked_problem(who: str, cov: Tensor, scale: str, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Symmetric float64 matrices in the unit of the penalty, the unit (..., D, D), and the factors of the penalty.
+    """Return symmetric float64 matrices in the penalty's unit, the unit, and the penalty's factors.
 
     With ``scale="raw"`` the unit is one number per matrix, the mean variance, which only helps
     ADMM; with ``"correlation"`` it is that of each pair of variables.

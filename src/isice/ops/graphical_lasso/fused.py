@@ -1,4 +1,4 @@
-"""Proximal maps of the fused penalties over classes: all pairs of classes, or neighbours in time."""
+"""Proximal maps of the fused penalties over classes: all pairs, or neighbours in time."""
 
 from typing import NamedTuple
 
@@ -9,8 +9,9 @@ from torch import Tensor
 def fuse_pairs(values: Tensor, penalty: Tensor) -> Tensor:
     """Proximal point of λ Σ_{k<l} |x_k − x_l| over the classes (dimension 1).
 
-    The order of the classes does not change, so the penalty is linear in the sorted values, and the result is the
-    isotonic regression of the sorted values minus its slope: x_r = max_{a≤r} min_{b≥r} mean(y_a … y_b).
+    The order of the classes does not change, so the penalty is linear in the sorted values, and the
+    result is the isotonic regression of the sorted values minus its slope: x_r = max_{a≤r}
+    min_{b≥r} mean(y_a … y_b).
 
     Args:
         values: Tensor (B, K, ...).
@@ -30,7 +31,7 @@ def fuse_pairs(values: Tensor, penalty: Tensor) -> Tensor:
 
 
 class _Messages(NamedTuple):
-    """Derivative of the message from the past: knots x (2K, M), changes of slope and intercept, first and last knot."""
+    """Message's derivative: knots x (2K, M), changes of slope and intercept, first, last knot."""
 
     x: Tensor
     slope: Tensor
@@ -42,8 +43,9 @@ class _Messages(NamedTuple):
 def fuse_neighbours(values: Tensor, penalty: Tensor) -> Tensor:
     """Proximal point of λ Σ_k |x_{k+1} − x_k| over the classes (dimension 1), exact.
 
-    Johnson's dynamic programme (2013) for all entries at once: the derivative of the message from the past is
-    piecewise linear, and clipping it to [−λ, λ] adds one knot at either end and removes those that it passes.
+    Johnson's dynamic programme (2013) for all entries at once: the derivative of the message from
+    the past is piecewise linear, and clipping it to [−λ, λ] adds one knot at either end and
+    removes those that it passes.
 
     Args:
         values: Tensor (B, K, ...).
@@ -73,7 +75,7 @@ def fuse_neighbours(values: Tensor, penalty: Tensor) -> Tensor:
 
 
 def _clip(messages: _Messages, y: Tensor, lam: Tensor) -> tuple[_Messages, Tensor, Tensor]:
-    """Add the data term of one class and clip; return the points where the derivative reaches −λ and λ."""
+    """Add the data term of one class and clip; return where the derivative reaches −λ and λ."""
     one = torch.ones_like(lam)
     a, b, first = _pass(messages, one, -lam - y, -lam, messages.first, messages.last)
     # From the right, the mirror image: derivative −a·x − b.
@@ -86,7 +88,7 @@ def _clip(messages: _Messages, y: Tensor, lam: Tensor) -> tuple[_Messages, Tenso
 def _pass(
     messages: _Messages, a: Tensor, b: Tensor, level: Tensor, start: Tensor, end: Tensor, step: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Walk over the knots from ``start`` to ``end`` while a·x + b ≤ level; return a, b and the knot stopped at."""
+    """Walk the knots from ``start`` to ``end`` while a·x + b ≤ level; return a, b and the last."""
     place = start.clone()
     while True:
         inside = (end - place) * step >= 0

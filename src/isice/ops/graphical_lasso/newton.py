@@ -51,7 +51,7 @@ class Pattern(NamedTuple):
 
 
 def links(cov: Tensor, penalty: Tensor) -> Pattern | None:
-    """Return the graph |S_ij| > Λ_ij of one matrix (D, D), diagonal included; None if it has many links."""
+    """Return the graph |S_ij| > Λ_ij of one matrix (D, D), diagonal included; None if dense."""
     size, mask = len(cov), cov.abs() > penalty
     few = int(torch.count_nonzero(mask)) <= (1 + max(SMALL_DEGREE, MAX_DEGREE * size)) * size
     return Pattern.of(mask) if few else None

@@ -26,7 +26,7 @@ INVERSE_ERROR = 1e-3  # ‖I − ΘW‖_F above which the inverse by products is
 
 
 class Outputs(NamedTuple):
-    """Precision, covariance (B, D, D), gap (B,) in float64, iterations (B,) and dual W (B, D, D)."""
+    """Precision, covariance, dual W (B, D, D), gap (B,) in float64 and iterations (B,)."""
 
     precision: Tensor
     covariance: Tensor
@@ -146,7 +146,7 @@ def _solve_each(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: T
 
 
 def _solve_sparse(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: Tensor | None) -> Outputs | None:
-    """Solve one matrix (D, D) by Newton's method; None if ADMM is faster or it does not converge."""
+    """Solve one matrix (D, D) by Newton's method; None if ADMM is faster or it fails."""
     size, graph = len(cov), links(cov, penalty)
     # With less than one link per variable a random graph has small components only, mostly trees.
     forest = graph is not None and len(graph.row) < 2 * size
@@ -203,7 +203,7 @@ def _in_single_precision(
 
 
 def _infinite_where_lost(cov: Tensor, penalty: Tensor, solution: Solution, bound: Tensor) -> Tensor:
-    """Return the estimated gaps, replaced where they miss the bound by gaps that show a lost definiteness."""
+    """Return the estimated gaps; above the bound, exact ones, ∞ where definiteness is lost."""
     gap = solution.gap.clone()
     for part in chunks((~(gap <= bound)).nonzero()[:, 0]):
         gap[part] = duality_gap(cov[part], penalty[part], solution.precision[part], solution.dual[part])

@@ -135,7 +135,7 @@ class Guard:
         self.smallest = math.inf
 
     def accepts(self, residual: float) -> bool:
-        """Return whether the residual is about the smallest since the last exact step, or smaller."""
+        """Return whether the residual is about the smallest since the last exact step."""
         accepted = residual < min(MAX_RESIDUAL, MAX_GROWTH * self.smallest)
         self.smallest = min(self.smallest, residual) if accepted else math.inf
         return accepted
@@ -187,10 +187,10 @@ def correct_theta_(theta: Tensor, b: Tensor, rho: Tensor, iteration: int, guard:
 
 
 def _largest_eigenvalue(matrix: Tensor) -> Tensor:
-    """Estimate the largest eigenvalues (B, 1, 1) from above by random probes, for a small part of a product.
+    """Estimate the largest eigenvalues (B, 1, 1) from above by a few random probes.
 
-    (tr M¹²)^(1/12) is above the eigenvalue if several contribute. If one dominates, its estimate depends
-    on that eigenvector's share of the probes, but the power method has converged.
+    (tr M¹²)^(1/12) is above the eigenvalue if several contribute. If one dominates, its estimate
+    depends on that eigenvector's share of the probes, but the power method has converged.
     """
     images = random_probes(matrix.shape[-1]).to(matrix).expand(len(matrix), -1, -1)
     for _ in range(5):
