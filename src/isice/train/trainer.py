@@ -375,8 +375,8 @@ class Trainer:
 def _with_compiled_backbone(model: nn.Module) -> nn.Module:
     """Return a copy that shares all weights and runs the backbone compiled, for the training steps.
 
-    Poolings have kernels of their own, and ``model`` itself stays uncompiled: evaluation has batches of
-    several sizes. Later models with the same backbone need no compilation.
+    Poolings have kernels of their own, and ``model`` itself stays uncompiled: evaluation has
+    batches of several sizes. Later models with the same backbone need no compilation.
     """
     if not isinstance(model, Network):
         return cast(nn.Module, torch.compile(model))
