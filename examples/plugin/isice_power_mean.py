@@ -7,7 +7,7 @@ import isice
 
 @isice.register_pooling("power_mean")
 class PowerMean(isice.Pooling):
-    """Generalised mean (mean of x^p)^(1/p) of each channel: p = 1 averages, a large p → maximum."""
+    """Generalised mean (mean of x^p)^(1/p) of each channel; p → ∞ gives the maximum."""
 
     reference = "Radenović et al., Fine-tuning CNN image retrieval with no human annotation, 2018"
 

@@ -49,7 +49,6 @@ class ScoreKeeper:
         num_classes: Number of classes K.
 
     Example:
-        >>> import torch
         >>> keeper = ScoreKeeper(2)
         >>> keeper.update(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
         >>> scores = keeper.scores()

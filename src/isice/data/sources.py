@@ -174,7 +174,6 @@ def stratified_split(targets: Tensor, fraction: float, seed: int) -> tuple[list[
     At least one image of every class is kept.
 
     Example:
-        >>> import torch
         >>> kept, held = stratified_split(torch.tensor([0] * 8 + [1] * 4), 0.25, seed=0)
         >>> len(kept), len(held)
         (9, 3)

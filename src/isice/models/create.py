@@ -52,7 +52,6 @@ def create_model(
             ``widths``).
 
     Example:
-        >>> import torch
         >>> model = create_model("small_cnn", pooling="gap", num_classes=10, in_chans=1)
         >>> model(torch.rand(2, 1, 8, 8)).shape
         torch.Size([2, 10])

@@ -14,7 +14,6 @@ class Identity(nn.Module):
         in_chans: Channels of the images.
 
     Example:
-        >>> import torch
         >>> Identity(in_chans=12)(torch.rand(2, 12, 14, 14)).shape
         torch.Size([2, 12, 14, 14])
     """

@@ -13,7 +13,6 @@ class Reduce(nn.Sequential):
         out_channels: Channels of the pooling.
 
     Example:
-        >>> import torch
         >>> Reduce(64, 16)(torch.rand(2, 64, 7, 7)).shape
         torch.Size([2, 16, 7, 7])
     """

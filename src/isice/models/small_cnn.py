@@ -19,7 +19,6 @@ class SmallCNN(nn.Sequential):
         widths: Output channels of the blocks.
 
     Example:
-        >>> import torch
         >>> SmallCNN(in_chans=1)(torch.rand(2, 1, 8, 8)).shape
         torch.Size([2, 64, 8, 8])
     """

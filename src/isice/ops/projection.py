@@ -28,7 +28,6 @@ def rank_one_update(x: Tensor, start: Tensor, *, n_iter: int = 2, strength: floa
         Features X̄ (B, C, N).
 
     Example:
-        >>> import torch
         >>> rank_one_update(torch.tensor([[[3.0, 0.0], [0.0, 0.1]]]), torch.tensor([1.0, 0.0]))
         tensor([[[1.5000, 0.0000],
                  [0.0000, 0.1000]]])
@@ -54,7 +53,6 @@ def low_rank_scores(x: Tensor, factors: Tensor) -> Tensor:
         Scores (B, K).
 
     Example:
-        >>> import torch
         >>> low_rank_scores(torch.tensor([[[1.0], [2.0]]]), torch.eye(2)[None])
         tensor([[-3.]])
     """
@@ -85,7 +83,6 @@ def kronecker_projection(x: Tensor, left: Tensor, right: Tensor, blocks: int) ->
         Vectors (B, a·b).
 
     Example:
-        >>> import torch
         >>> x, left, right = torch.rand(2, 8, 49), torch.rand(3, 2), torch.rand(1, 2)
         >>> kronecker_projection(x, left, right, blocks=4).shape
         torch.Size([2, 48])
@@ -116,7 +113,6 @@ def two_sided_projection(matrix: Tensor, left: Tensor, right: Tensor) -> Tensor:
         right: W₂ᵀ (d₂, D).
 
     Example:
-        >>> import torch
         >>> left, right = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [0.0, 1.0]])
         >>> two_sided_projection(torch.eye(2), left, right)
         tensor([11.,  2.])

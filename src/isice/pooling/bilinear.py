@@ -5,8 +5,7 @@ from torch import Tensor
 from ..ops.second_moment import second_moment
 from ..ops.signed_sqrt import l2_normalize, signed_sqrt
 from ..ops.vectorize import vectorize
-from ._base import Pooling
-from ._registry import register_pooling
+from . import Pooling, register_pooling
 
 
 @register_pooling
@@ -22,7 +21,6 @@ class BilinearPooling(Pooling):
         eps: Bound of the slope of the signed square root at zero.
 
     Example:
-        >>> import torch
         >>> BilinearPooling(8)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 64])
     """

@@ -6,8 +6,7 @@ from .._checks import check_choice, check_int
 from ..ops._numerics import scale_down
 from ..ops.signed_sqrt import l2_normalize, signed_sqrt
 from ..ops.sketch import random_hashes, random_maclaurin, random_signs, tensor_sketch
-from ._base import Pooling
-from ._registry import register_pooling
+from . import Pooling, register_pooling
 
 
 @register_pooling
@@ -23,7 +22,6 @@ class CompactBilinear(Pooling):
         seed: Seed of the random projections, which are saved with the model.
 
     Example:
-        >>> import torch
         >>> CompactBilinear(8, n_features=31)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 31])
     """

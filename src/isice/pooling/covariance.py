@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from ._base import SPDPooling
-from ._registry import register_pooling
+from . import SPDPooling, register_pooling
 
 
 @register_pooling
@@ -11,7 +10,6 @@ class Covariance(SPDPooling):
     """Covariance pooling: the upper triangle of the covariance matrix, without normalisation.
 
     Example:
-        >>> import torch
         >>> Covariance(8)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 36])
     """

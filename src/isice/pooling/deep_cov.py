@@ -5,8 +5,7 @@ from torch import Tensor
 from .._checks import check_choice, check_number
 from ..ops._linalg import add_diagonal
 from ..ops.spectral import matrix_log, matrix_power
-from ._base import SPDPooling
-from ._registry import register_pooling
+from . import SPDPooling, register_pooling
 
 
 @register_pooling
@@ -20,7 +19,6 @@ class DeepCOV(SPDPooling):
         eps: Ridge ε, needed for the logarithm of a singular Σ.
 
     Example:
-        >>> import torch
         >>> DeepCOV(8, function="log")(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 36])
     """

@@ -11,8 +11,7 @@ from ..ops._linalg import add_diagonal
 from ..ops.kernel_matrix import gaussian_kernel_matrix, squared_distances
 from ..ops.spectral import matrix_log
 from ..ops.vectorize import vectorize
-from ._base import Pooling
-from ._registry import register_pooling
+from . import Pooling, register_pooling
 
 
 @register_pooling
@@ -28,7 +27,6 @@ class DeepKSPD(Pooling):
         eps: Ridge ε of K + εI; equal channels make K singular.
 
     Example:
-        >>> import torch
         >>> DeepKSPD(8)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 36])
     """

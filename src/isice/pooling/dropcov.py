@@ -5,8 +5,7 @@ from torch import Tensor, nn
 
 from ..ops.channel_dropout import adaptive_drop_rate, channel_attention, drop_channels, hashed_uniform
 from ..ops.covariance import covariance
-from ._base import SPDPooling
-from ._registry import register_pooling
+from . import SPDPooling, register_pooling
 
 
 @register_pooling
@@ -25,7 +24,6 @@ class DropCov(SPDPooling):
         seed: Seed of the initial attention weights and of the masks.
 
     Example:
-        >>> import torch
         >>> DropCov(8)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 36])
     """

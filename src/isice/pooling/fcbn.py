@@ -8,8 +8,7 @@ from ..ops.projection import two_sided_projection
 from ..ops.second_moment import second_moment
 from ..ops.signed_sqrt import l2_normalize, signed_sqrt
 from ..ops.sketch import random_signs
-from ._base import Pooling
-from ._registry import register_pooling
+from . import Pooling, register_pooling
 
 
 @register_pooling
@@ -28,7 +27,6 @@ class FCBN(Pooling):
         seed: Seed of the projections (random signs over √C), which are saved with the model.
 
     Example:
-        >>> import torch
         >>> FCBN(8, n_left=4, n_right=5)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 20])
     """

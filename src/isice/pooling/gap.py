@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from ._base import Pooling
-from ._registry import register_pooling
+from . import Pooling, register_pooling
 
 
 @register_pooling
@@ -11,7 +10,6 @@ class GAP(Pooling):
     """Global average pooling: the mean of each channel over all positions.
 
     Example:
-        >>> import torch
         >>> GAP(8)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 8])
     """

@@ -6,8 +6,7 @@ from torch import Tensor, nn
 from .._checks import check_int
 from ..ops.signed_sqrt import l2_normalize, signed_sqrt
 from ..ops.sketch import random_maclaurin, random_signs
-from ._base import Pooling
-from ._registry import register_pooling
+from . import Pooling, register_pooling
 
 
 @register_pooling
@@ -27,7 +26,6 @@ class HIHCA(Pooling):
         seed: Seed of the initial weights, random signs over √n_features.
 
     Example:
-        >>> import torch
         >>> HIHCA(8, degree=3, homogeneous=False, n_features=31)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 70])
     """

@@ -23,7 +23,6 @@ class ImprovedBilinearPooling(BilinearPooling):
         eps: Bound of the slope of the signed square root at zero.
 
     Example:
-        >>> import torch
         >>> ImprovedBilinearPooling(8)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 64])
     """

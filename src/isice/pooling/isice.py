@@ -7,8 +7,7 @@ from torch import Tensor
 from .._checks import check_number
 from ..ops.covariance import covariance
 from ..ops.isice import FirstGradient, Normalize, isice, isice_options, preset_options
-from ._base import SPDPooling
-from ._registry import register_pooling
+from . import SPDPooling, register_pooling
 
 
 @register_pooling
@@ -18,7 +17,6 @@ class ISICE(SPDPooling):
     Options as in :func:`isice.functional.isice`; the defaults are those of the published code.
 
     Example:
-        >>> import torch
         >>> ISICE(8, n_iter=5, sparsity=0.01)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 36])
     """

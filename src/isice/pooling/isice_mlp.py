@@ -26,7 +26,6 @@ class ISICEMLP(ISICE):
         **options: Options of ``isice``.
 
     Example:
-        >>> import torch
         >>> vector, loss = ISICEMLP(8)(torch.rand(2, 8, 7, 7), return_loss=True)
         >>> vector.shape, loss.shape
         (torch.Size([2, 36]), torch.Size([]))

@@ -24,7 +24,6 @@ class ISICEMLPStar(ISICEMLP):
         **options: Options of ``isice_mlp``; ``first_gradient`` must be ``"inverse"``.
 
     Example:
-        >>> import torch
         >>> ISICEMLPStar(8)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 36])
     """

@@ -5,8 +5,7 @@ from torch import Tensor
 from .._checks import check_int
 from ..ops.covariance import covariance
 from ..ops.newton_schulz import newton_schulz_sqrt
-from ._base import SPDPooling
-from ._registry import register_pooling
+from . import SPDPooling, register_pooling
 from ._scale import OutputScale
 
 
@@ -22,7 +21,6 @@ class ISQRTCov(SPDPooling):
         standardize: Divide the output by the standard deviation measured by :meth:`init_from`.
 
     Example:
-        >>> import torch
         >>> ISQRTCov(8)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 36])
     """

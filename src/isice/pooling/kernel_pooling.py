@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from .._checks import check_int, check_number
 from ..ops.signed_sqrt import l2_normalize, signed_sqrt
 from ..ops.sketch import kernel_features, random_hashes
-from ._base import Pooling
-from ._registry import register_pooling
+from . import Pooling, register_pooling
 
 # Beyond it e^{−2γ} underflows: the mean inner product of such features is almost zero.
 _LARGEST_GAMMA = 40.0
@@ -33,7 +32,6 @@ class KernelPooling(Pooling):
         seed: Seed of the hashes, which are saved with the model.
 
     Example:
-        >>> import torch
         >>> KernelPooling(8, order=3, n_features=31)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 71])
     """

@@ -5,8 +5,7 @@ from torch import Tensor
 from .._checks import check_number
 from ..ops._linalg import add_diagonal
 from ..ops.spectral import matrix_log
-from ._base import SPDPooling
-from ._registry import register_pooling
+from . import SPDPooling, register_pooling
 
 
 @register_pooling
@@ -18,7 +17,6 @@ class LogEuclidean(SPDPooling):
         eps: Ridge ε, a lower bound of the eigenvalues.
 
     Example:
-        >>> import torch
         >>> LogEuclidean(8)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 36])
     """

@@ -7,9 +7,8 @@ from .._checks import check_int
 from ..ops._numerics import matmul_no_autocast
 from ..ops.projection import low_rank_scores
 from ..ops.signed_sqrt import signed_sqrt
-from ._base import Pooling
+from . import Pooling, register_pooling
 from ._descriptors import sample_descriptors
-from ._registry import register_pooling
 
 
 @register_pooling

@@ -4,8 +4,7 @@ from torch import Tensor
 
 from .._checks import check_number
 from ..ops.spectral import matrix_power
-from ._base import SPDPooling
-from ._registry import register_pooling
+from . import SPDPooling, register_pooling
 
 
 @register_pooling
@@ -20,7 +19,6 @@ class MPNCOV(SPDPooling):
         power: Exponent p.
 
     Example:
-        >>> import torch
         >>> MPNCOV(8)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 36])
     """

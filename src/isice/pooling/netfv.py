@@ -6,9 +6,8 @@ from torch import Tensor, nn
 from .._checks import check_int
 from ..ops.codebook import diagonal_mixture, fisher_vector, kmeans
 from ..ops.signed_sqrt import l2_normalize, signed_sqrt
-from ._base import Pooling
+from . import Pooling, register_pooling
 from ._descriptors import sample_descriptors
-from ._registry import register_pooling
 
 
 @register_pooling
@@ -27,7 +26,6 @@ class NetFV(Pooling):
         seed: Seed of the initial means.
 
     Example:
-        >>> import torch
         >>> NetFV(8, n_components=4)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 64])
     """

@@ -6,9 +6,8 @@ from torch import Tensor, nn
 from .._checks import check_int, check_number
 from ..ops.codebook import assignment_sharpness, kmeans, vlad
 from ..ops.signed_sqrt import l2_normalize
-from ._base import Pooling
+from . import Pooling, register_pooling
 from ._descriptors import sample_descriptors
-from ._registry import register_pooling
 
 
 @register_pooling
@@ -29,7 +28,6 @@ class NetVLAD(Pooling):
         seed: Seed of the initial centres.
 
     Example:
-        >>> import torch
         >>> NetVLAD(8, n_clusters=4)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 32])
     """

@@ -14,8 +14,7 @@ from ..ops.ridge import ridge_inverse
 from ..ops.second_moment import second_moment
 from ..ops.shrinkage import RULES, ShrinkageRule, shrinkage_ridge
 from ..ops.vectorize import vectorize
-from ._base import SPDPooling
-from ._registry import register_pooling
+from . import SPDPooling, register_pooling
 from ._scale import OutputScale
 
 
@@ -44,7 +43,6 @@ class PartialCorrelation(SPDPooling):
         standardize: Divide the output by the standard deviation measured by :meth:`init_from`.
 
     Example:
-        >>> import torch
         >>> PartialCorrelation(8)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 36])
     """

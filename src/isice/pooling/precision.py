@@ -5,8 +5,7 @@ from torch import Tensor
 from .._checks import check_int
 from ..ops.covariance import covariance
 from ..ops.newton_schulz import newton_schulz_inverse
-from ._base import SPDPooling
-from ._registry import register_pooling
+from . import SPDPooling, register_pooling
 
 
 @register_pooling
@@ -20,7 +19,6 @@ class Precision(SPDPooling):
         n_inverse_iter: Newton–Schulz steps N_s.
 
     Example:
-        >>> import torch
         >>> Precision(8)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 36])
     """

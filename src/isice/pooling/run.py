@@ -25,7 +25,6 @@ class RUN(CompactBilinear):
             model.
 
     Example:
-        >>> import torch
         >>> RUN(8, n_features=31)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 31])
     """

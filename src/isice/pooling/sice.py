@@ -11,8 +11,7 @@ from ..ops._linalg import fill_dead_diagonal
 from ..ops.correlation import correlation, partial_correlation
 from ..ops.graphical_lasso import graphical_lasso
 from ..ops.ridge import shrink
-from ._base import SPDPooling
-from ._registry import register_pooling
+from . import SPDPooling, register_pooling
 
 
 @register_pooling

@@ -7,8 +7,7 @@ from .._checks import check_int
 from ..ops.covariance import covariance
 from ..ops.second_moment import quadratic_forms
 from ..ops.signed_sqrt import signed_sqrt
-from ._base import Pooling
-from ._registry import register_pooling
+from . import Pooling, register_pooling
 
 
 @register_pooling
@@ -27,7 +26,6 @@ class SMSO(Pooling):
         seed: Seed of the initial directions (Glorot).
 
     Example:
-        >>> import torch
         >>> SMSO(8, n_features=32)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 32])
     """

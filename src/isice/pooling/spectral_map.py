@@ -9,8 +9,7 @@ from ..ops.correlation import correlation
 from ..ops.covariance import covariance
 from ..ops.ridge import SaturatingMap, saturate
 from ..ops.vectorize import vectorize
-from ._base import SPDPooling
-from ._registry import register_pooling
+from . import SPDPooling, register_pooling
 from ._scale import OutputScale
 
 
@@ -32,7 +31,6 @@ class SpectralMap(SPDPooling):
         standardize: Divide the output by the standard deviation measured by :meth:`init_from`.
 
     Example:
-        >>> import torch
         >>> SpectralMap(8, ridge=10)(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2, 36])
     """

@@ -7,8 +7,7 @@ from .._checks import check_choice, check_int
 from ..ops.projection import kronecker_projection
 from ..ops.signed_sqrt import l2_normalize, signed_sqrt
 from ..ops.sketch import random_normal
-from ._base import Pooling
-from ._registry import register_pooling
+from . import Pooling, register_pooling
 
 
 @register_pooling

@@ -10,7 +10,6 @@ def classification_loss(logits: Tensor, batch: Mixed, *, label_smoothing: float 
     """Cross-entropy in float32; for mixed images the weighted mean over both labels.
 
     Example:
-        >>> import torch
         >>> batch = Mixed(torch.zeros(2, 1), torch.tensor([0, 1]), torch.tensor([1, 0]), 0.25)
         >>> classification_loss(torch.zeros(2, 2), batch)
         tensor(0.6931)
