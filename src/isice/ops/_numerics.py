@@ -26,6 +26,17 @@ def full_precision(function: Operation) -> Operation:
     return cast(Operation, wrapper)
 
 
+class InputsSaved(torch.autograd.Function):
+    """An operation that saves its tensors for backward, and other arguments in ``ctx.options``."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*(value for value in inputs if isinstance(value, Tensor)))
+        ctx.options = tuple(value for value in inputs if not isinstance(value, Tensor))
+
+
 class _Widen(torch.autograd.Function):
     """Conversion to float32 whose gradient saturates at the largest float16 instead of infinity."""
 
@@ -105,18 +116,12 @@ def matmul_no_tf32(a: Tensor, b: Tensor) -> Tensor:
     return a @ b
 
 
-class _MatmulNoAutocast(torch.autograd.Function):
+class _MatmulNoAutocast(InputsSaved):
     """Matrix product whose backward pass disables autocast."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(a: Tensor, b: Tensor) -> Tensor:
         return a @ b
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:

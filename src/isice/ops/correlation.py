@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .._checks import check_square
 from ._linalg import NO_VARIANCE, add_diagonal_, out_of_place
-from ._numerics import full_precision
+from ._numerics import InputsSaved, full_precision
 
 
 def correlation_reference(cov: Tensor) -> Tensor:
@@ -29,30 +29,23 @@ def _off_diagonal(matrix: Tensor) -> Tensor:
     return matrix * ~torch.eye(matrix.shape[-1], dtype=torch.bool, device=matrix.device)
 
 
-class _UnitDiagonal(torch.autograd.Function):
+class _UnitDiagonal(InputsSaved):
     """sign·M_ij/√(M_ii M_jj) with a unit diagonal; rows with M_ii ≤ 0 become rows of I.
 
     Keeps its input only; the backward pass is made of differentiable operations.
     """
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(matrix: Tensor, sign: float) -> Tensor:
         return out_of_place(add_diagonal_(_scaled(matrix, sign)[0], 1.0))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
-        matrix, ctx.sign = inputs
-        ctx.save_for_backward(matrix)
-
-    @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (matrix,), grad = ctx.saved_tensors, _off_diagonal(grads[0])
+        (matrix,), (sign,), grad = ctx.saved_tensors, ctx.options, _off_diagonal(grads[0])
         with torch.autocast(matrix.device.type, enabled=False):
-            out, scale = _scaled(matrix, ctx.sign)
+            out, scale = _scaled(matrix, sign)
             moment = (grad * out).sum(-1) + (grad * out).sum(-2)
-            result = grad * (ctx.sign * scale).unsqueeze(-1) * scale.unsqueeze(-2)
+            result = grad * (sign * scale).unsqueeze(-1) * scale.unsqueeze(-2)
             return result + torch.diag_embed(-0.5 * moment * scale.square()), None
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from .._checks import check_floating, is_half
 from . import _dispatch
 from ._autograd import FusedCovariance
-from ._numerics import full_precision, matmul_no_tf32
+from ._numerics import InputsSaved, full_precision, matmul_no_tf32
 
 
 def flat_features(who: str, x: Tensor) -> Tensor:
@@ -36,19 +36,13 @@ def differentiable_vjp(x: Tensor, grad: Tensor) -> Tensor:
         return (matmul_no_tf32(grad + grad.mT, centred) / x.shape[-1]).to(x.dtype)
 
 
-class _Covariance(torch.autograd.Function):
+class _Covariance(InputsSaved):
     """The covariance of (..., C, N) by one product, and its gradient by another."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
         centred = x - x.mean(dim=-1, keepdim=True)
         return matmul_no_tf32(centred, centred.mT) / x.shape[-1]
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .._checks import check_int, check_square
 from ._linalg import NO_VARIANCE, out_of_place
-from ._numerics import LARGE, full_precision
+from ._numerics import LARGE, InputsSaved, full_precision
 from .newton_schulz import factor_product, factor_product_derivative
 
 
@@ -22,25 +22,18 @@ def frobenius_sqrt_reference(matrix: Tensor, n_iter: int) -> Tensor:
     return y * norm.sqrt()
 
 
-class _NormalizedSqrt(torch.autograd.Function):
+class _NormalizedSqrt(InputsSaved):
     """A∏P for symmetric A of norm at most one: a polynomial with a self-adjoint derivative."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(matrix: Tensor, n_iter: int) -> Tensor:
         return out_of_place(factor_product(matrix, n_iter, "sqrt"))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
-        matrix, ctx.n_iter = inputs
-        ctx.save_for_backward(matrix)
-
-    @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (matrix,), (grad,) = ctx.saved_tensors, grads
+        (matrix,), (n_iter,), (grad,) = ctx.saved_tensors, ctx.options, grads
         with torch.autocast(matrix.device.type, enabled=False):
-            return factor_product_derivative(matrix, 0.5 * (grad + grad.mT), ctx.n_iter, "sqrt"), None
+            return factor_product_derivative(matrix, 0.5 * (grad + grad.mT), n_iter, "sqrt"), None
 
 
 @full_precision

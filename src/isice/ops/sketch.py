@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_feature_set, check_int
-from ._numerics import full_precision
+from ._numerics import InputsSaved, full_precision
 
 # Largest intermediate of a chunk of positions, in elements per image: a trade-off of speed and
 # memory.
@@ -103,14 +103,12 @@ def tensor_sketches_reference(x: Tensor, index: Tensor, sign: Tensor, n_out: int
     return torch.stack([torch.fft.irfft(product, n=n_out).sum(dim=-2) for product in products], dim=-2)
 
 
-class _TensorSketches(torch.autograd.Function):
+class _TensorSketches(InputsSaved):
     """Sum of spectra over positions, then one inverse transform.
 
     A product of spectra is a circular convolution of real sequences. Its gradient is a correlation:
     the spectrum of the incoming gradient times the conjugates of the other factors.
     """
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
@@ -121,15 +119,10 @@ class _TensorSketches(torch.autograd.Function):
         return cast(Tensor, torch.fft.irfft(total, n=n_out))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, int], output: Tensor) -> None:
-        *saved, ctx.n_out = inputs
-        ctx.save_for_backward(*saved)
-
-    @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        x, index, sign = ctx.saved_tensors
+        (x, index, sign), (n_out,) = ctx.saved_tensors, ctx.options
         spectra = torch.fft.rfft(grads[0]).unsqueeze(-2).unbind(-3)  # one (..., 1, K) for each order from 2 on
-        steps = [_tensor_sketches_grad(step, index, sign, ctx.n_out, spectra) for step in _chunks(x, ctx.n_out)]
+        steps = [_tensor_sketches_grad(step, index, sign, n_out, spectra) for step in _chunks(x, n_out)]
         return torch.cat(steps, dim=-1), None, None, None
 
 
@@ -190,18 +183,12 @@ def random_maclaurin_reference(x: Tensor, weights: Tensor) -> Tensor:
     return products.sum(dim=-1)
 
 
-class _RandomMaclaurin(torch.autograd.Function):
+class _RandomMaclaurin(InputsSaved):
     """Sum over chunks of positions; the gradient of a factor multiplies the other factors."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, weights: Tensor) -> Tensor:
         return cast(Tensor, sum(random_maclaurin_reference(step, weights) for step in _chunks(x, weights.shape[1])))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None]:
