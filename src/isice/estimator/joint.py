@@ -1,6 +1,7 @@
 """Joint graphical lasso as a scikit-learn estimator: one sparse precision matrix per class."""
 
-from typing import Any, Literal, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from .sparse_precision import to_numpy
 __all__ = ["JointSparsePrecision"]
 
 
+@dataclass(eq=False, repr=False)
 class JointSparsePrecision(SolverParameters, BaseEstimator):  # type: ignore[misc]
     """Sparse inverse covariances of several classes, estimated together (Danaher et al. 2014).
 
@@ -56,23 +58,11 @@ class JointSparsePrecision(SolverParameters, BaseEstimator):  # type: ignore[mis
         [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
     """
 
-    similarity: float
-    penalty: str
-
-    def __init__(
-        self,
-        sparsity: float = 0.1,
-        similarity: float = 0.1,
-        *,
-        penalty: Literal["group", "fused", "time_varying"] = "group",
-        scale: Literal["raw", "correlation"] = "correlation",
-        covariance_estimator: Any = "empirical",
-        tol: float = 1e-6,
-        max_iter: int = 5000,
-        assume_centered: bool = False,
-        device: str = "cpu",
-    ) -> None:
-        self._keep(locals())
+    sparsity: float = 0.1
+    similarity: float = 0.1
+    _: KW_ONLY
+    penalty: Literal["group", "fused", "time_varying"] = "group"
+    scale: Literal["raw", "correlation"] = "correlation"
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to samples X (N, D) with class labels y (N,); every class needs two samples."""

@@ -1,5 +1,6 @@
 """Latent-variable graphical lasso as a scikit-learn estimator."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ __all__ = ["LatentSparsePrecision"]
 RANK_TOLERANCE = 1e-6  # eigenvalues of L below this share of the largest of Θ count as zero
 
 
+@dataclass(eq=False, repr=False)
 class LatentSparsePrecision(SolverParameters, GraphMixin, EmpiricalCovariance):  # type: ignore[misc]
     """Sparse minus low-rank inverse covariance of samples (N, D), for hidden common causes.
 
@@ -57,21 +59,11 @@ class LatentSparsePrecision(SolverParameters, GraphMixin, EmpiricalCovariance): 
     """
 
     store_precision = True
-    trace_penalty: float
 
-    def __init__(
-        self,
-        sparsity: float = 0.1,
-        trace_penalty: float = 0.3,
-        *,
-        scale: Literal["raw", "correlation"] = "correlation",
-        covariance_estimator: Any = "empirical",
-        tol: float = 1e-6,
-        max_iter: int = 5000,
-        assume_centered: bool = False,
-        device: str = "cpu",
-    ) -> None:
-        self._keep(locals())
+    sparsity: float = 0.1
+    trace_penalty: float = 0.3
+    _: KW_ONLY
+    scale: Literal["raw", "correlation"] = "correlation"
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Fit to samples X (N, D), or to a precomputed covariance (D, D); ``y`` is ignored."""

@@ -1,6 +1,7 @@
 """Parameters that the estimators share: kept as given by the constructor, checked when fitting."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,22 +10,16 @@ from .._checks import check_choice, check_int, check_number
 from .covariances import check_covariance_estimator
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SolverParameters:
-    """Base of the estimators; scikit-learn wants parameters unchanged, under their own names."""
+    """Base of the estimators, whose constructors only store fields, as scikit-learn wants."""
 
-    sparsity: float
-    scale: str
-    covariance_estimator: Any
-    tol: float
-    max_iter: int
-    assume_centered: bool
-    device: str
-
-    def _keep(self, arguments: dict[str, Any]) -> None:
-        """Store what ``locals()`` of a constructor has."""
-        for name, value in arguments.items():
-            if name not in ("self", "__class__"):
-                setattr(self, name, value)
+    scale: str = "correlation"
+    covariance_estimator: Any = "empirical"
+    tol: float = 1e-6
+    max_iter: int = 5000
+    assume_centered: bool = False
+    device: str = "cpu"
 
     def _check_solver(self, scales: Sequence[str], source: Any, numbers: Sequence[str]) -> None:
         """Check the solver's parameters and those ``numbers`` that are given, non-negative."""

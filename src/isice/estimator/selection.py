@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -31,6 +32,7 @@ SOLVER_NUMBERS = 14  # that the solver uses for each entry of a matrix
 BETWEEN = 3  # λ values that a refinement inserts on either side of the best one
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SparsePrecisionCV(SparsePrecision):
     """:class:`SparsePrecision` with λ chosen from the data; folds and λ are solved in batches.
 
@@ -79,49 +81,19 @@ class SparsePrecisionCV(SparsePrecision):
         (5, 4, 4)
     """
 
-    selection: str
-    sparsities: int | Sequence[float]
-    min_ratio: float
-    n_refinements: int
-    cv: Any
-    gamma: float
-    instability: float
-    n_subsamples: int
-    random_state: Any
-    max_memory: float
-    alphas: int | Sequence[float] | None
-
-    def __init__(
-        self,
-        *,
-        selection: Literal["cv", "ebic", "stars"] = "cv",
-        sparsities: int | Sequence[float] = 20,
-        min_ratio: float = 0.01,
-        n_refinements: int = 2,
-        cv: Any = None,
-        gamma: float = 0.5,
-        instability: float = 0.05,
-        n_subsamples: int = 20,
-        random_state: Any = 0,
-        max_memory: float = 2**27,
-        scale: Literal["raw", "correlation", "trace"] = "correlation",
-        penalize_diagonal: bool = False,
-        weights: ArrayLike | None = None,
-        covariance_estimator: Any = "empirical",
-        missing: Literal["raise", "pairwise"] = "raise",
-        reweight: Literal["adaptive", "scad", "mcp"] | None = None,
-        threshold: float = 0.0,
-        refit: Literal["support"] | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 5000,
-        assume_centered: bool = False,
-        device: str = "cpu",
-        n_jobs: int | None = None,
-        verbose: bool = False,
-        alphas: int | Sequence[float] | None = None,
-        covariance: Any = None,
-    ) -> None:
-        self._keep(locals())
+    sparsity: float = field(default=0.1, init=False)  # it is chosen
+    alpha: float | None = field(default=None, init=False)
+    selection: Literal["cv", "ebic", "stars"] = "cv"
+    sparsities: int | Sequence[float] = 20
+    min_ratio: float = 0.01
+    n_refinements: int = 2
+    cv: Any = None
+    gamma: float = 0.5
+    instability: float = 0.05
+    n_subsamples: int = 20
+    random_state: Any = 0
+    max_memory: float = 2**27
+    alphas: int | Sequence[float] | None = None
 
     def fit(
         self,

@@ -3,6 +3,7 @@
 import contextlib
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -28,6 +29,7 @@ __all__ = ["SparsePrecision"]
 REWEIGHTING_STEPS = 3
 
 
+@dataclass(eq=False, repr=False)
 class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCovariance):  # type: ignore[misc]
     """Sparse inverse covariance of samples (N, D), solved to a certified duality gap.
 
@@ -79,39 +81,20 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
     """
 
     store_precision = True
-    penalize_diagonal: bool
-    weights: ArrayLike | None
-    missing: str
-    reweight: str | None
-    threshold: float
-    refit: str | None
-    n_jobs: int | None
-    verbose: bool
-    alpha: float | None
-    covariance: Any
 
-    def __init__(
-        self,
-        sparsity: float = 0.1,
-        *,
-        scale: Literal["raw", "correlation", "trace"] = "correlation",
-        penalize_diagonal: bool = False,
-        weights: ArrayLike | None = None,
-        covariance_estimator: Any = "empirical",
-        missing: Literal["raise", "pairwise"] = "raise",
-        reweight: Literal["adaptive", "scad", "mcp"] | None = None,
-        threshold: float = 0.0,
-        refit: Literal["support"] | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 5000,
-        assume_centered: bool = False,
-        device: str = "cpu",
-        n_jobs: int | None = None,
-        verbose: bool = False,
-        alpha: float | None = None,
-        covariance: Any = None,
-    ) -> None:
-        self._keep(locals())
+    sparsity: float = 0.1
+    _: KW_ONLY
+    scale: Literal["raw", "correlation", "trace"] = "correlation"
+    penalize_diagonal: bool = False
+    weights: ArrayLike | None = None
+    missing: Literal["raise", "pairwise"] = "raise"
+    reweight: Literal["adaptive", "scad", "mcp"] | None = None
+    threshold: float = 0.0
+    refit: Literal["support"] | None = None
+    n_jobs: int | None = None
+    verbose: bool = False
+    alpha: float | None = None
+    covariance: Any = None
 
     def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to samples X (N, D), optionally weighted (N,); ``y`` is ignored."""
