@@ -5,12 +5,12 @@ is used or raises an error.
 """
 
 import importlib.util
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 
-from .._checks import check_choice, under_torch_func
+from .._checks import check_choice, is_half, under_torch_func
 from ..kernels.schedule import MAX_STEPS
 
 Backend = Literal["auto", "torch", "triton"]
@@ -29,17 +29,15 @@ def kernels_missing() -> str:
     return ""
 
 
-def _does_not_apply(matrix: Tensor, n_steps: int) -> str:
-    if matrix.device.type != "cuda":
-        return f"the tensor is on {matrix.device.type}"
-    if matrix.dtype != torch.float32:
-        return f"the dtype is {matrix.dtype}, kernels compute in float32"
-    if not 8 <= matrix.shape[-1] <= MAX_SIZE:
-        return f"D = {matrix.shape[-1]}, kernels take 8 to {MAX_SIZE}"
-    if n_steps > MAX_STEPS:
-        return f"{n_steps} Newton-Schulz steps are asked for, kernels take at most {MAX_STEPS}"
-    reason: str = kernels_missing()
-    return reason
+def does_not_apply(tensor: Tensor, name: str, size: int, *, half: bool = False) -> str:
+    """Return why no kernel takes a tensor of ``name`` = ``size``, or an empty string."""
+    if tensor.device.type != "cuda":
+        return f"the tensor is on {tensor.device.type}"
+    if not (tensor.dtype == torch.float32 or (half and is_half(tensor.dtype))):
+        return f"the dtype is {tensor.dtype}, kernels take {'16 and 32 bits' if half else 'float32'}"
+    if not 8 <= size <= MAX_SIZE:
+        return f"{name} = {size}, kernels take 8 to {MAX_SIZE}"
+    return cast(str, kernels_missing())
 
 
 def use_kernels(who: str, backend: Backend | None, matrix: Tensor, n_steps: int, torch_only: str = "") -> bool:
@@ -47,7 +45,11 @@ def use_kernels(who: str, backend: Backend | None, matrix: Tensor, n_steps: int,
 
     ``torch_only`` is a reason of the caller why only PyTorch computes this call.
     """
-    reason = "" if backend == "torch" else torch_only or _does_not_apply(matrix, n_steps)
+    if backend == "torch":
+        return False
+    reason = torch_only or does_not_apply(matrix, "D", matrix.shape[-1])
+    if not reason and n_steps > MAX_STEPS:
+        reason = f"{n_steps} Newton-Schulz steps are asked for, kernels take at most {MAX_STEPS}"
     return choose_kernels(who, backend, reason)
 
 

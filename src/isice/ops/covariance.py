@@ -55,18 +55,6 @@ def _by_products(x: Tensor) -> Tensor:
     return cast(Tensor, _Covariance.apply(x))
 
 
-def _kernels_do_not_apply(x: Tensor) -> str:
-    """Return why the kernels do not take features (..., C, N), which may have 16 bits, or ""."""
-    if x.device.type != "cuda":
-        return f"the tensor is on {x.device.type}"
-    if not (x.dtype == torch.float32 or is_half(x.dtype)):
-        return f"the dtype is {x.dtype}, kernels take 16 and 32 bits"
-    if not 8 <= x.shape[-2] <= _dispatch.MAX_SIZE:
-        return f"C = {x.shape[-2]}, kernels take 8 to {_dispatch.MAX_SIZE}"
-    reason: str = _dispatch.kernels_missing()
-    return reason
-
-
 def covariance(x: Tensor, *, backend: _dispatch.Backend | None = None) -> Tensor:
     """Compute the biased covariance (÷ N) of the channels over the positions.
 
@@ -85,8 +73,9 @@ def covariance(x: Tensor, *, backend: _dispatch.Backend | None = None) -> Tensor
     """
     check_floating("covariance", x)
     features = flat_features("covariance", x)
-    if not _dispatch.choose_kernels("covariance", backend, _kernels_do_not_apply(features)):
-        return _by_products(features)
     *batch, channels, positions = features.shape
+    reason = _dispatch.does_not_apply(features, "C", channels, half=True)
+    if not _dispatch.choose_kernels("covariance", backend, reason):
+        return _by_products(features)
     cov = cast(Tensor, FusedCovariance.apply(features.reshape(-1, channels, positions)))
     return cov.reshape(*batch, channels, channels)

@@ -21,6 +21,9 @@ class Pooling(nn.Module):
     ``out_features`` and defines :meth:`pool`. It computes in float32, also under autocast, or in
     float64 for float64 input. Gradients of float16 features saturate at the largest float16 number.
 
+    Args:
+        in_channels: Channels of the feature map, C or D in formulas.
+
     Attributes:
         name: Registry name, given to :func:`register_pooling` or that of the file.
         reference: The publication.

@@ -16,7 +16,6 @@ class BilinearPooling(Pooling):
     the output and only changes the weight of the off-diagonal entries.
 
     Args:
-        in_channels: Channels C of the feature map.
         upper_triangle: Keep the C(C+1)/2 distinct entries only.
         eps: Bound of the slope of the signed square root at zero.
 
@@ -38,7 +37,6 @@ class BilinearPooling(Pooling):
         self.out_features = in_channels * (in_channels + 1) // 2 if upper_triangle else in_channels**2
 
     def matrix(self, x: Tensor) -> Tensor:
-        """Return the symmetric matrix (B, C, C) that :meth:`pool` vectorizes."""
         return second_moment(x)
 
     def pool(self, x: Tensor) -> Tensor:

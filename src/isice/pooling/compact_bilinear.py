@@ -14,7 +14,6 @@ class CompactBilinear(Pooling):
     """Compact bilinear pooling: random sketch of Σ_t x_t x_tᵀ, signed square root, ℓ2 norm.
 
     Args:
-        in_channels: Channels of the feature map.
         method: ``"tensor_sketch"`` (circular convolution of two count sketches, by FFT) or
             ``"random_maclaurin"`` (product of two random projections, which stores 2·C·n_features
             weights).

@@ -13,7 +13,6 @@ class DeepCOV(SPDPooling):
     """DeepCOV: a matrix function f(Σ + εI) of the covariance, a power or the logarithm.
 
     Args:
-        in_channels: Channels C of the feature map.
         function: ``"power"`` or ``"log"``.
         power: Exponent for ``function="power"``.
         eps: Ridge ε, needed for the logarithm of a singular Σ.

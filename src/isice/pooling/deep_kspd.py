@@ -21,7 +21,6 @@ class DeepKSPD(Pooling):
     θ = softplus(``raw_theta``) is trained.
 
     Args:
-        in_channels: Channels C of the feature map.
         theta: Initial θ; None for the reciprocal of the mean squared distance between channels of
             training features (:func:`isice.initialize`), and 1 before.
         eps: Ridge ε of K + εI; equal channels make K singular.
@@ -62,7 +61,6 @@ class DeepKSPD(Pooling):
         self.raw_theta.fill_(_softplus_inverse(1 / max(mean, 1e-6)))
 
     def matrix(self, x: Tensor) -> Tensor:
-        """Return the symmetric matrix (B, C, C) that :meth:`pool` vectorizes."""
         kernel = gaussian_kernel_matrix(x, functional.softplus(self.raw_theta.to(x.dtype)))
         return matrix_log(add_diagonal(kernel, self.eps))
 

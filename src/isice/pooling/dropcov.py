@@ -20,7 +20,6 @@ class DropCov(SPDPooling):
     with them the mask.
 
     Args:
-        in_channels: Channels C of the feature map.
         seed: Seed of the initial attention weights and of the masks.
 
     Example:

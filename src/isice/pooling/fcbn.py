@@ -19,7 +19,6 @@ class FCBN(Pooling):
     matrix products.
 
     Args:
-        in_channels: Channels of the feature map.
         n_left: Number of projections on the left.
         n_right: Number of projections on the right.
         n_iter: Newton–Schulz steps of the square root.

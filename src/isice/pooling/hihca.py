@@ -18,7 +18,6 @@ class HIHCA(Pooling):
     1)·n_features.
 
     Args:
-        in_channels: Channels of the feature map.
         degree: Highest degree r of the polynomial.
         homogeneous: Use the highest degree only; otherwise the channel means and all degrees from
             2.

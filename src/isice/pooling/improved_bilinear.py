@@ -17,7 +17,6 @@ class ImprovedBilinearPooling(BilinearPooling):
     published, or C(C+1)/2 with ``upper_triangle``.
 
     Args:
-        in_channels: Channels C of the feature map.
         n_iter: Newton–Schulz steps; 5 as published.
         upper_triangle: Keep the C(C+1)/2 distinct entries only.
         eps: Bound of the slope of the signed square root at zero.

@@ -20,7 +20,6 @@ class ISICEMLP(ISICE):
     weights, and a bias that makes up for τ).
 
     Args:
-        in_channels: Channels D of the feature map.
         tau: τ, the smallest value of a modulator.
         gamma: γ, weight of the auxiliary loss.
         **options: Options of ``isice``.

@@ -18,7 +18,6 @@ class ISICEMLPStar(ISICEMLP):
     """iSICE+MLP*: iSICE with κ = τ + 2·sigmoid(FC([X1/n, ∇₁])) in every step (paper, appendix).
 
     Args:
-        in_channels: Channels D of the feature map.
         summary: How the D×D matrix ∇₁ is summarised: by its row means or its diagonal, times D,
             since its trace is about one.
         **options: Options of ``isice_mlp``; ``first_gradient`` must be ``"inverse"``.

@@ -14,7 +14,6 @@ class ISQRTCov(SPDPooling):
     """iSQRT-COV: the square root of the covariance by N Newton–Schulz steps.
 
     Args:
-        in_channels: Channels D of the feature map.
         n_iter: Newton–Schulz steps N.
         scale: Factor applied to the output.
         learn_scale: Train the logarithm of this factor.

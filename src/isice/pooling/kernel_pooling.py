@@ -23,7 +23,6 @@ class KernelPooling(Pooling):
     kernel, α_i² = e^{−2γ}(2γ)ⁱ/i!. Order i + 1 reuses the Fourier transforms of order i.
 
     Args:
-        in_channels: Channels of the feature map.
         order: Highest order p.
         n_features: Sketch size of each order.
         gamma: γ of the Gaussian kernel; None for the reciprocal of the mean inner product of two

@@ -13,7 +13,6 @@ class LogEuclidean(SPDPooling):
     """Log-Euclidean pooling: log(Σ + εI), which maps covariances to a vector space.
 
     Args:
-        in_channels: Channels C of the feature map.
         eps: Ridge ε, a lower bound of the eigenvalues.
 
     Example:

@@ -16,7 +16,6 @@ class LowRankBilinear(Pooling):
     """LRBP: class scores ⟨U⁺U⁺ᵀ − U⁻U⁻ᵀ, X̃X̃ᵀ⟩/n + b with X̃ = PX and low-rank U± per class.
 
     Args:
-        in_channels: Channels of the feature map.
         num_classes: Number of classes; the layer returns their logits.
         n_components: Rows of the shared projection P, initialised to principal components by
             :meth:`init_from`.

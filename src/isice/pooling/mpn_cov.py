@@ -15,7 +15,6 @@ class MPNCOV(SPDPooling):
     C·ε·λ_max, which keeps gradients finite for repeated and zero eigenvalues.
 
     Args:
-        in_channels: Channels C of the feature map.
         power: Exponent p.
 
     Example:

@@ -20,7 +20,6 @@ class NetFV(Pooling):
     2·K·C features.
 
     Args:
-        in_channels: Channels C of the feature map.
         n_components: Mixture components K.
         eps: Bound of the slope of the signed square root at zero.
         seed: Seed of the initial means.

@@ -20,7 +20,6 @@ class NetVLAD(Pooling):
     (:func:`isice.initialize`); a new layer has random directions.
 
     Args:
-        in_channels: Channels C of the feature map.
         n_clusters: Number of centres K.
         alpha: Sharpness α of the initial assignment, which :meth:`init_from` computes.
         eps: Added to the squared norm of a position. It bounds the gradient of an empty position by

@@ -27,7 +27,6 @@ class PartialCorrelation(SPDPooling):
     For the partial correlations of statistics take ``center=True`` and a small ridge.
 
     Args:
-        in_channels: Channels D of the feature map.
         ridge: Weight of the identity in units of the mean eigenvalue, or a rule that estimates
             it from each image's features: ``"ledoit_wolf"``, ``"oas"``, or
             ``"schaefer_strimmer"``, which shrinks the correlation matrix instead of the

@@ -15,7 +15,6 @@ class Precision(SPDPooling):
     ``isice(n_iter=0)`` is the same inverse for Σ/tr Σ, divided by the square root of its trace.
 
     Args:
-        in_channels: Channels D of the feature map.
         n_inverse_iter: Newton–Schulz steps N_s.
 
     Example:

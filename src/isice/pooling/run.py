@@ -16,7 +16,6 @@ class RUN(CompactBilinear):
     It is computed in float64, so that an image has the same vector in any batch.
 
     Args:
-        in_channels: Channels of the feature map.
         n_iter: Iterations of the power method that finds the eigenvector.
         strength: ε, the fraction of the leading component that is removed.
         method: Sketch: ``"tensor_sketch"`` or ``"random_maclaurin"``.

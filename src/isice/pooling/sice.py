@@ -23,7 +23,6 @@ class SICE(SPDPooling):
     unconnected.
 
     Args:
-        in_channels: Channels D of the feature map.
         sparsity: λ > 0 in the units of ``scale``; on the correlation scale λ ≥ 1 gives a diagonal
             result.
         scale: The matrix that is solved for: ``"correlation"``, or ``"covariance"`` as in the

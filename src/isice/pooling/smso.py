@@ -19,7 +19,6 @@ class SMSO(Pooling):
     training, so here it is an option.
 
     Args:
-        in_channels: Channels C of the feature map.
         n_features: Number of directions, the output size.
         batch_norm: Normalise the features and the vector by batch normalisation, as published.
         eps: Bound of the slope of the square root at zero.

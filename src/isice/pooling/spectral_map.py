@@ -21,7 +21,6 @@ class SpectralMap(SPDPooling):
     ``partial_correlation(ridge=r)`` before the division by the diagonal of Ω.
 
     Args:
-        in_channels: Channels D of the feature map.
         kind: ``"ratio"`` or ``"log"``, see :func:`isice.functional.saturate`.
         ridge: r, the eigenvalue at which saturation begins, in units of the mean eigenvalue.
         power: Power of the covariance, applied first.

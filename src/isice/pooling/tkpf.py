@@ -18,7 +18,6 @@ class TKPF(Pooling):
     n_pairs when concatenated. Neither XXᵀ nor the large projection is formed.
 
     Args:
-        in_channels: Channels of the feature map.
         n_left: Rows of I_r ⊗ A′, a multiple of ``blocks``.
         n_right: Rows of B′ ⊗ I_r, a multiple of ``blocks``.
         blocks: r, the size of the identities; channels are zero-padded to a multiple of it.
