@@ -314,23 +314,3 @@ def test_the_certificate_in_float32_includes_the_units():
 def test_one_sparsity_per_matrix_may_have_the_shape_of_a_matrix_if_the_batch_has():
     cov = torch.eye(2).expand(2, 2, 2, 2)
     assert graphical_lasso(cov, torch.full((2, 2), 0.1)).precision.shape == (2, 2, 2, 2)
-
-
-@pytest.mark.parametrize("kind", ["chain", "factors"])
-def test_a_path_takes_about_half_the_iterations_of_cold_starts(kind):
-    generator = torch.Generator().manual_seed(0)
-    if kind == "chain":
-        place = torch.arange(50, dtype=torch.float64)
-        root = torch.linalg.cholesky(0.6 ** (place[:, None] - place).abs())
-        x = root @ torch.randn(50, 200, generator=generator, dtype=torch.float64)
-    else:
-        x = torch.randn(50, 5, generator=generator, dtype=torch.float64) @ torch.randn(
-            5, 25, generator=generator, dtype=torch.float64
-        )
-        x += torch.randn(50, 25, generator=generator, dtype=torch.float64)
-    cov = torch.corrcoef(x)
-    grid = 0.5 * 0.1 ** torch.linspace(0, 1, 20, dtype=torch.float64)
-    path = graphical_lasso_path(cov, grid, tol=1e-5, scale="raw")
-    cold = [graphical_lasso(cov, value, tol=1e-5, scale="raw") for value in grid]
-    assert float(path.gap.max()) <= 1e-5 * 50
-    assert int(path.n_iter.sum()) <= 0.6 * sum(int(result.n_iter) for result in cold)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from isice.ops.graphical_lasso import graphical_lasso, graphical_lasso_reference
-from isice.ops.graphical_lasso.newton import links, local_start, newton
+from isice.ops.graphical_lasso.newton import Iterate, links, local_start, newton
 from isice.ops.graphical_lasso.solver import solve
 
 
@@ -77,7 +77,7 @@ def test_a_failed_newton_method_is_no_failure_of_the_solver() -> None:
     cov = chain(40)
     penalty = uniform_penalty(cov, 0.2)
     indefinite = -torch.eye(40, dtype=torch.float64)
-    assert newton(cov, penalty, 1e-4 * 40, indefinite.clone()) is None
+    assert newton(cov, penalty, 1e-4 * 40, Iterate.of(indefinite)) is None
     outputs = solve(cov[None], penalty[None], 1e-4, 500, torch.stack([indefinite, indefinite])[None])
     assert float(outputs.gap) <= 1e-4 * 40
 

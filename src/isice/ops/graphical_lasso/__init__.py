@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from ..._checks import check_choice, check_int, check_number, check_square, is_half
-from .autograd import NotConvergedWarning, graphical_lasso_op
+from .autograd import NotConvergedWarning, Problem, graphical_lasso_op, warn_unless_converged
 from .certificate import inverse_if_positive
+from .path import Point, cpu_path, extrapolated
+from .solver import POLISH_BELOW
 
 __all__ = [
     "GraphicalLassoResult",
@@ -28,6 +30,7 @@ __all__ = [
 SCALES = ("raw", "correlation", "trace")
 DEFAULT_SCALE = "correlation"
 DEFAULT_TOL = 1e-6
+PATH_SIZE = 32  # number of variables from which a path is faster matrix by matrix on a CPU
 MAX_ASYMMETRY = 1e-3  # of the product of the two standard deviations
 
 
@@ -147,21 +150,66 @@ def graphical_lasso_path(cov: Tensor, sparsities: Sequence[float] | Tensor, **op
     cov = _checked_cov("graphical_lasso_path", cov)
     options["scale"] = checked_scale("graphical_lasso_path", options.get("scale"), cov)
     order = torch.argsort(grid, descending=True)
-    results = zip(order.tolist(), solve_path(cov, grid[order], **options), strict=True)
-    ordered = [result for _, result in sorted(results, key=lambda pair: pair[0])]
-    return GraphicalLassoResult(*(torch.stack(tensors) for tensors in zip(*ordered, strict=True)))
+    path: list[Tensor] = []
+    for place, result in zip(order.tolist(), solve_path(cov, grid[order], **options), strict=True):
+        path = path or [tensor.new_empty(len(grid), *tensor.shape) for tensor in result]
+        for whole, part in zip(path, result, strict=True):
+            whole[place] = part
+    return GraphicalLassoResult(*path)
 
 
 def solve_path(cov: Tensor, sparsities: Tensor, **options: Any) -> Iterator[GraphicalLassoResult]:
     """Solve for descending λ (L,); only the last two solutions are kept, to start from."""
-    solved: list[tuple[float, GraphicalLassoResult]] = []
+    if _suits_cpu_path(cov, sparsities, **options):
+        yield from _cpu_path(cov, sparsities, **options)
+        return
+    points: list[Point] = []
     for sparsity in sparsities:
-        init = solved[-1][1] if solved else None
-        if len(solved) > 1:
-            init = _extrapolated(solved[0], solved[1], float(sparsity))
+        init = None
+        if points:
+            precision, dual = extrapolated(cov.detach().double(), points, float(sparsity))
+            init = GraphicalLassoResult(precision, precision, precision, precision, dual)
         result = graphical_lasso(cov, sparsity, init=init, **options)
-        solved = [*solved[-1:], (float(sparsity), result._replace(covariance=result.gap))]
+        points = [*points[-1:], Point(float(sparsity), result.precision.detach().double(), result.dual)]
         yield result
+
+
+def _suits_cpu_path(
+    cov: Tensor,
+    sparsities: Tensor,
+    *,
+    weights: Tensor | None = None,
+    penalize_diagonal: bool = False,
+    tol: float = DEFAULT_TOL,
+    polish: bool | None = None,
+    check_input: bool = True,
+    **_: Any,
+) -> bool:
+    inputs = [cov, sparsities] if weights is None else [cov, sparsities, weights]
+    needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+    plain = cov.dtype == torch.float64 and not cov.is_cuda and cov.numel() > 0 and cov.shape[-1] >= PATH_SIZE
+    return plain and check_input and tol >= POLISH_BELOW and not (penalize_diagonal or polish or needs_gradient)
+
+
+def _cpu_path(
+    cov: Tensor,
+    sparsities: Tensor,
+    *,
+    scale: str,
+    weights: Tensor | None = None,
+    tol: float = DEFAULT_TOL,
+    max_iter: int = 5000,
+    **_: Any,
+) -> Iterator[GraphicalLassoResult]:
+    unit = _penalty("graphical_lasso_path", cov, 1.0, weights, scale)
+    for sparsity in sparsities[[0, -1]]:
+        _check_solvable(cov, unit * sparsity, penalize_diagonal=False)
+    shape, size = torch.broadcast_shapes(cov.shape[:-2], unit.shape[:-2]), cov.shape[-1]
+    flat_cov, flat_unit = (m.expand(*shape, size, size).reshape(-1, size, size) for m in (cov, unit))
+    problem = Problem(flat_cov, flat_unit, penalize_diagonal=False)
+    for outputs in cpu_path(problem, sparsities.tolist(), tol, max_iter):
+        warn_unless_converged(outputs.gap, tol * size, max_iter, cov.dtype)
+        yield GraphicalLassoResult(*(t.reshape((*shape, *t.shape[1:])) for t in outputs))
 
 
 def sparsity_max(cov: Tensor, *, weights: Tensor | None = None, scale: str | None = None) -> Tensor:
@@ -333,24 +381,3 @@ def _flat_init(init: Tensor | GraphicalLassoResult | None, shape: torch.Size, co
     dual = init.dual if isinstance(init, GraphicalLassoResult) else inverse_if_positive(flat, flat)[0].view_as(first)
     both = torch.stack([first, dual.to(cov)], dim=-3)
     return both.expand(*shape, 2, size, size).reshape(-1, 2, size, size)
-
-
-def _extrapolated(
-    before: tuple[float, GraphicalLassoResult], last: tuple[float, GraphicalLassoResult], sparsity: float
-) -> GraphicalLassoResult:
-    """Continue a path linearly in log λ; an indefinite precision gives the last solution.
-
-    Zeros and signs of the precision stay. The solver clips the dual to its bounds.
-    """
-    (far, first), (near, second) = before, last
-    if not 0 < sparsity < near < far:
-        return second
-    rate = min(math.log(sparsity / near) / math.log(near / far), 2.0)
-    precision = torch.lerp(first.precision, second.precision, 1 + rate)
-    precision = torch.where(precision * second.precision > 0, precision, 0.0)
-    positive = torch.linalg.cholesky_ex(precision).info == 0
-    dual = torch.lerp(first.dual, second.dual, 1 + rate)
-    pick = positive[..., None, None]
-    return second._replace(
-        precision=torch.where(pick, precision, second.precision), dual=torch.where(pick, dual, second.dual)
-    )

@@ -149,7 +149,7 @@ def graphical_lasso_op(
             failed = result.gap > tol * cov.shape[-1]  # in float64, of the result as rounded
             if not double and bool(failed.any()):
                 result = _continue_in_float64(problem, result, failed, wanted, max_iter)
-        _warn_unless_converged(result.gap, tol * cov.shape[-1], max_iter, cov.dtype)
+        warn_unless_converged(result.gap, tol * cov.shape[-1], max_iter, cov.dtype)
         return tuple(tensor.contiguous() for tensor in result)  # type: ignore[return-value]
 
 
@@ -173,7 +173,7 @@ def _continue_in_float64(problem: Problem, result: Outputs, failed: Tensor, tol:
     return result
 
 
-def _warn_unless_converged(gap: Tensor, bound: float, max_iter: int, dtype: torch.dtype) -> None:
+def warn_unless_converged(gap: Tensor, bound: float, max_iter: int, dtype: torch.dtype) -> None:
     above = gap > bound
     if bool(above.any()):
         worst = float(gap.max())

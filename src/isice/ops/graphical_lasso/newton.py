@@ -21,6 +21,7 @@ SMALL_DEGREE = 14  # links per variable for which Newton's method is always fast
 MAX_NEIGHBOURS = 16  # of a variable in the start
 MAX_STEPS = 8  # Newton steps after which ADMM takes over
 MAX_PRODUCTS = 40  # products with the curvature in one step
+SMALL_SIZE, DENSE_SHARE = 100, 0.08  # size up to which, and share of free entries above which, products are dense
 ROUND = 5  # steps of conjugate gradients on one active set
 FIRST_ACCURACY, LAST_ACCURACY = 0.1, 1e-3  # relative accuracy of the minimum of the first and of the later models
 MAX_HALVINGS = 6  # of a step's length
@@ -52,48 +53,89 @@ class Pattern(NamedTuple):
 
 def links(cov: Tensor, penalty: Tensor) -> Pattern | None:
     """Return the graph |S_ij| > Λ_ij of one matrix (D, D), diagonal included; None if dense."""
-    size, mask = len(cov), cov.abs() > penalty
-    few = int(torch.count_nonzero(mask)) <= (1 + max(SMALL_DEGREE, MAX_DEGREE * size)) * size
-    return Pattern.of(mask) if few else None
+    mask = cov.abs() > penalty
+    return Pattern.of(mask) if is_sparse(mask) else None
+
+
+def is_sparse(matrix: Tensor) -> bool:
+    """Return whether a matrix (D, D) has few enough nonzero entries for Newton's method."""
+    size = len(matrix)
+    return int(torch.count_nonzero(matrix)) <= (1 + max(SMALL_DEGREE, MAX_DEGREE * size)) * size
+
+
+class Iterate(NamedTuple):
+    """Positive definite Θ (D, D), its inverse, and its Cholesky factor and status (1, D, D)."""
+
+    theta: Tensor
+    inverse: Tensor
+    factor: tuple[Tensor, Tensor]
+
+    @classmethod
+    def of(cls, theta: Tensor) -> "Iterate | None":
+        """Factorize and invert Θ; None if it is not positive definite."""
+        return cls.of_factor(theta, cholesky(theta[None]))
+
+    @classmethod
+    def of_factor(cls, theta: Tensor, factor: tuple[Tensor, Tensor]) -> "Iterate | None":
+        """Invert Θ; None if its factor is that of an indefinite matrix."""
+        # The transpose is contiguous.
+        return cls(theta, torch.cholesky_inverse(factor[0][0]).mT, factor) if int(factor[1]) == 0 else None
 
 
 def newton(
-    cov: Tensor, penalty: Tensor, bound: float, theta: Tensor, max_iter: int = MAX_STEPS
-) -> tuple[Solution, Tensor] | None:
-    """Return the solution of one problem and Θ⁻¹, both with a batch dimension.
+    cov: Tensor,
+    penalty: Tensor,
+    bound: float,
+    start: Iterate | None,
+    max_iter: int = MAX_STEPS,
+    guess: Tensor | None = None,
+) -> tuple[Solution, Iterate] | None:
+    """Return the solution of one problem, with a batch dimension, and the last iterate.
 
     Args:
         cov: S (D, D) in float64 with a unit diagonal.
         penalty: Λ (D, D) with a zero diagonal.
         bound: Largest accepted gap.
-        theta: Precision to start from, sparse; overwritten.
+        start: Point to start from, sparse.
         max_iter: Largest number of steps.
+        guess: Expected change of Θ, from which the first model's minimum is searched.
 
     Returns:
         None if the method does not converge in a few steps.
     """
-    factor, info = cholesky(theta[None])
-    support = theta.view(-1).nonzero()[:, 0]
-    accuracy = FIRST_ACCURACY
+    now, model, accuracy = start, None, FIRST_ACCURACY
     for step in range(min(max_iter, MAX_STEPS) + 1):
-        if int(info) != 0:
+        if now is None:
             return None
-        inverse = torch.cholesky_inverse(factor[0]).mT  # contiguous
-        excess = inverse - cov
+        excess = now.inverse - cov
+        if model is not None and model.energy_at(now.theta, excess) <= 4 * bound:  # the gap is about half of it
+            found = _certified(cov, penalty, bound, now, excess, step)
+            if found is not None:
+                return found, now
         free = excess.abs() > penalty
-        free.view(-1)[support] = True
-        model = Model(Pattern.of(free), inverse, theta, excess, penalty)
-        if model.energy <= (4 if step else 1) * bound:  # the gap is about half of it
-            excess.view(-1)[model.pattern.place] += model.start
-            dual = torch.clamp(excess, -penalty, penalty, out=excess).add_(cov)[None]
-            gap = gap_of_factors(model.linear(cov), (factor, info), cholesky(dual))
-            if float(gap) <= bound:
-                n_iter, rho = torch.tensor([step]), cov.new_ones(1, 1, 1)
-                return Solution(theta[None], dual, gap, n_iter, rho), inverse[None]
+        free |= now.theta != 0
+        model = Model(Pattern.of(free), now.inverse, now.theta, excess, penalty)
+        if step == 0 and model.energy <= bound:
+            found = _certified(cov, penalty, bound, now, excess, step)
+            if found is not None:
+                return found, now
+        if step == 0 and guess is not None:
+            model.move(guess)
         model.minimize(max(accuracy * accuracy * model.energy, 0.02 * bound))
         accuracy = LAST_ACCURACY
-        support, factor, info = _line_search_(theta, factor, model, model.pattern.take(cov))
+        now = _line_search(now, model, model.pattern.take(cov))
     return None
+
+
+def _certified(cov: Tensor, penalty: Tensor, bound: float, now: Iterate, excess: Tensor, step: int) -> Solution | None:
+    """Return the iterate with its dual point if the gap is at most ``bound``."""
+    # Where Θ is not zero, the sum is beyond the bound of the dual.
+    dual = torch.add(excess, now.theta).clamp_(-penalty, penalty).add_(cov)[None]
+    linear = torch.dot(now.theta.view(-1), cov.view(-1)) + torch.dot(now.theta.abs().view(-1), penalty.view(-1))
+    gap = gap_of_factors(linear, now.factor, cholesky(dual))
+    if float(gap) > bound:
+        return None
+    return Solution(now.theta[None], dual, gap, torch.tensor([step]), cov.new_ones(1, 1, 1))
 
 
 def local_start(cov: Tensor, penalty: Tensor, graph: Pattern) -> Tensor:
@@ -150,13 +192,25 @@ class Model:
         self.thresholds = self.bounds / self.curvature
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch announces compressed rows as a beta
-            self.layout = self._matrix(self.values)
+            self.layout = None if self._is_dense() else self._matrix(self.values)
         self.products = 0
         self.energy = self._proximal_step()[1]
 
-    def linear(self, cov: Tensor) -> Tensor:
-        """Return ⟨S, Θ⟩ + Σ Λ_ij|Θ_ij|."""
-        return torch.dot(self.pattern.take(cov), self.start) + torch.dot(self.level, self.start.abs())
+    def energy_at(self, theta: Tensor, excess: Tensor) -> float:
+        """Return the energy at another Θ, of the same entries and in the same metric."""
+        self.values, self.gradient = self.pattern.take(theta).float(), self.pattern.take(excess).neg_().float()
+        return self._proximal_step()[1]
+
+    def move(self, change: Tensor) -> None:
+        """Add a change of Θ (D, D), as far as entries keep their signs."""
+        change = self.pattern.take(change).float()
+        change = torch.where((self.values + change) * self.values < 0, -self.values, change)
+        self.values += change
+        self.gradient += self._curve(change)
+
+    def _is_dense(self) -> bool:
+        size, count = len(self.inverse), len(self.values)
+        return size <= SMALL_SIZE or count > DENSE_SHARE * size * size
 
     def _matrix(self, values: Tensor) -> Tensor:
         starts, column, shape = self.pattern.row_starts, self.pattern.column, self.inverse.shape
@@ -165,6 +219,10 @@ class Model:
     def _curve(self, values: Tensor) -> Tensor:
         """Return the entries of W·X·W."""
         self.products += 1
+        if self.layout is None:
+            matrix = torch.zeros_like(self.inverse)
+            matrix.view(-1)[self.pattern.place] = values
+            return self.pattern.take(self.inverse @ (matrix @ self.inverse))
         image = self._matrix(values) @ self.inverse
         sampled: Tensor = torch.sparse.sampled_addmm(self.layout, self.inverse, image, beta=0.0)
         return sampled.values()
@@ -215,25 +273,22 @@ class Model:
             energy = renewed
 
 
-def _line_search_(theta: Tensor, factor: Tensor, model: Model, cov: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Move Θ in place, by half the step until the objective decreases.
-
-    Return the places of the support, the Cholesky factor and, as :func:`cholesky`, 0 on success.
-    """
-    pattern = model.pattern
-    target = model.values.double()
-    other = target[pattern.transposed]
-    target = torch.where(target * other > 0, 0.5 * (target + other), 0.0)
+def _line_search(now: Iterate, model: Model, cov: Tensor) -> Iterate | None:
+    """Return the minimum of the model, or halve the step until the objective decreases."""
+    pattern, theta = model.pattern, torch.zeros_like(now.theta)
+    values = model.values.double()
+    other = values[pattern.transposed]
+    values = torch.where(values * other > 0, 0.5 * (values + other), 0.0)
 
     def objective(values: Tensor, factor: Tensor) -> float:
         smooth = torch.dot(cov, values) + torch.dot(model.level, values.abs())
         return float(smooth - 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum())
 
-    before, values = objective(model.start, factor), target
+    before = objective(model.start, now.factor[0])
     for _ in range(MAX_HALVINGS):
         theta.view(-1)[pattern.place] = values
         factor, info = cholesky(theta[None])
         if int(info) == 0 and objective(values, factor) <= before + 1e-12 * abs(before):
-            return pattern.place[values != 0], factor, info
+            return Iterate.of_factor(theta, (factor, info))
         values = 0.5 * (values + model.start)
-    return pattern.place, factor, torch.ones_like(info)
+    return None

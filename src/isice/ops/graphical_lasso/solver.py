@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .admm import Solution, Strategy, admm
 from .certificate import chunks, duality_gap, duality_gap_and_inverse, inverse_if_positive
-from .newton import links, local_start, newton
+from .newton import Iterate, links, local_start, newton
 from .polish import polish
 from .screening import blocks_by_size, component_labels
 from .start import Start, cold_start, warm_start
@@ -73,7 +73,7 @@ def _solve_by_components(
     labels = component_labels(cov, penalty)
     if not bool(labels.any()):
         count = torch.full((batch,), size, device=cov.device)
-        return _solve_connected(cov, penalty, count, tol, max_iter, init, strategy)
+        return solve_connected(cov, penalty, count, tol, max_iter, init, strategy)
     precision = torch.eye(size, dtype=cov.dtype, device=cov.device).repeat(batch, 1, 1)
     covariance, dual = precision.clone(), precision.clone()
     gap = torch.zeros(batch, dtype=torch.float64, device=cov.device)
@@ -82,7 +82,7 @@ def _solve_by_components(
     third = cov.numel() // 3
     for blocks in itertools.chain.from_iterable(blocks.split(third) for blocks in blocks_by_size(labels)):
         first = None if init is None else torch.stack([blocks.gather(m, 1.0) for m in init.unbind(1)], dim=1)
-        parts = _solve_connected(
+        parts = solve_connected(
             blocks.gather(cov, 1.0), blocks.gather(penalty, 0.0), blocks.n_real, tol, max_iter, first, strategy
         )
         blocks.scatter_(precision, parts.precision)
@@ -93,7 +93,7 @@ def _solve_by_components(
     return Outputs(precision, covariance, gap, n_iter, dual)
 
 
-def _solve_connected(
+def solve_connected(
     cov: Tensor,
     penalty: Tensor,
     count: Tensor,
@@ -153,11 +153,11 @@ def _solve_sparse(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init:
     if graph is None or (forest and size > WHOLE_SIZE):
         return None
     theta = local_start(cov, penalty, graph) if init is None or forest else init[0].clone()
-    found = newton(cov, penalty, tol * size, theta, max_iter)
+    found = newton(cov, penalty, tol * size, Iterate.of(theta), max_iter)
     if found is None:
         return None
-    solution, inverse = found
-    return Outputs(solution.precision, inverse, solution.gap, solution.n_iter, solution.dual)
+    solution, last = found
+    return Outputs(solution.precision, last.inverse[None], solution.gap, solution.n_iter, solution.dual)
 
 
 def _start(cov: Tensor, penalty: Tensor, init: Tensor | None, strategy: Strategy) -> Start:
