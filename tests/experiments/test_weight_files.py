@@ -1,5 +1,7 @@
 """Weight files: found by backbone, identified by content, checked before anything runs."""
 
+import hashlib
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -45,14 +47,17 @@ def test_missing_files_are_named_together(tmp_path):
         find_all(tmp_path, [PRETRAINED, resnet, RunConfig()])
 
 
-def test_the_cells_of_a_table_take_the_file_of_their_backbone(tmp_path):
+def test_the_cells_of_a_table_take_the_file_of_their_backbone(tmp_path, monkeypatch):
     weights(tmp_path)
+    digest, reads = hashlib.file_digest, []
+    monkeypatch.setattr(hashlib, "file_digest", lambda *args: reads.append(args) or digest(*args))
     table = load_experiment("table1")
     cells = select_cells(table, ["backbone=vgg16", "dataset=cub200"])
     found = select_cells(table.with_weights_from(tmp_path, cells), ["backbone=vgg16", "dataset=cub200"])
     assert {cell.config.model.weights for cell in found} == {content_hash(tmp_path / "vgg16.safetensors")}
     assert {cell.hash for cell in found}.isdisjoint(cell.hash for cell in cells)
     assert len(found) == 19
+    assert len(reads) == 1
 
 
 def test_a_run_refuses_a_file_that_changed(tmp_path):

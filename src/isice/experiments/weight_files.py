@@ -7,6 +7,7 @@ without a tag: ``vgg16.safetensors``, ``vgg16.tv_in1k.safetensors``.
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from ..config import RunConfig
@@ -28,8 +29,15 @@ def find_weights(root: str | Path, backbone: str) -> Path | None:
 
 
 def content_hash(path: str | Path) -> str:
-    """Return the first 16 hexadecimal digits of the SHA-256 of a file."""
-    with Path(path).expanduser().open("rb") as file:
+    """Return the first 16 hexadecimal digits of the SHA-256 of a file, read once while unchanged."""
+    path = Path(path).expanduser()
+    stat = path.stat()
+    return _content_hash(path, stat.st_mtime_ns, stat.st_size)
+
+
+@cache
+def _content_hash(path: Path, *_changes: int) -> str:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
