@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import isice.functional as F
-from isice.ops.spectral import matrix_log_reference, matrix_power_reference
+from isice.ops import spectral
+from isice.ops.spectral import eigh_in_threads, matrix_log_reference, matrix_power_reference
 
 from .conftest import symmetric
 
@@ -89,3 +90,47 @@ def test_errors():
         F.matrix_power(torch.eye(2), "half")
     with pytest.raises(ValueError, match="matrix_log: expected square matrices"):
         F.matrix_log(torch.zeros(3))
+
+
+def test_a_batch_decomposed_by_several_cores_is_that_of_one(make_cov):
+    cov = make_cov(2, 5, 7)
+    cov[1, 2] = torch.nan
+    threads = torch.get_num_threads()
+    with torch.inference_mode():
+        values, vectors = eigh_in_threads(cov)
+    assert torch.get_num_threads() == threads
+    assert values.shape == (2, 5, 7)
+    assert values[1, 2].isnan().all()
+    whole = torch.ones(2, 5, dtype=torch.bool)
+    whole[1, 2] = False
+    torch.testing.assert_close(values[whole], torch.linalg.eigvalsh(cov[whole]), rtol=1e-10, atol=1e-12)
+    again = (vectors * values.unsqueeze(-2)) @ vectors.mT
+    torch.testing.assert_close(again[whole], cov[whole], rtol=1e-10, atol=1e-12)
+
+
+def test_every_thread_computes_with_one_core(make_cov, monkeypatch):
+    seen, eigh = [], torch.linalg.eigh
+    monkeypatch.setattr(torch.linalg, "eigh", lambda part: seen.append(torch.get_num_threads()) or eigh(part))
+    spectral._single_threads.cache_clear()
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        eigh_in_threads(make_cov(8, 5))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+        spectral._single_threads.cache_clear()
+    assert seen == [1, 1, 1]
+
+
+@pytest.mark.gpu
+def test_large_batches_on_a_gpu_are_decomposed_by_the_host(monkeypatch, make_cov):
+    cov = make_cov(16, 96, samples=400).float().cuda()
+    expected = F.matrix_power(cov.double(), 0.5)
+    used = []
+    monkeypatch.setattr(spectral, "eigh_in_threads", lambda a: (used.append(a.shape), eigh_in_threads(a))[1])
+    root = F.matrix_power(cov.requires_grad_(), 0.5)
+    root.sum().backward()
+    assert used == [(16, 96, 96)]
+    assert root.device.type == cov.grad.device.type == "cuda"
+    torch.testing.assert_close(root.double(), expected, rtol=1e-3, atol=1e-3)

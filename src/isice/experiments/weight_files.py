@@ -29,7 +29,7 @@ def find_weights(root: str | Path, backbone: str) -> Path | None:
 
 
 def content_hash(path: str | Path) -> str:
-    """Return the first 16 hexadecimal digits of the SHA-256 of a file, read once while unchanged."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of a file, read again if it changes."""
     path = Path(path).expanduser()
     stat = path.stat()
     return _content_hash(path, stat.st_mtime_ns, stat.st_size)

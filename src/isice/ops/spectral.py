@@ -5,20 +5,70 @@ The derivative of f(A) = U f(Λ) Uᵀ is U(L ∘ (Uᵀ dA U))Uᵀ with the divid
 L has closed forms without cancellation, so no threshold for equal eigenvalues is needed.
 """
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from .._checks import check_number, check_symmetric
+from .._checks import check_number, check_symmetric, under_torch_func
 from ._autograd import first_derivative_only
 from ._linalg import NO_VARIANCE
 from ._numerics import full_precision
 
+# Smaller batches and matrices on a GPU are decomposed there.
+_MIN_BATCH, _MIN_SIDE = 8, 64
+
+
+def _batched_eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Return eigenvalues and eigenvectors of symmetric matrices (…, D, D).
+
+    cuSOLVER decomposes the matrices of a batch one after the other, at D = 256 about as fast as one
+    core of the host. So larger batches on a GPU are decomposed by all cores of the host.
+    """
+    few = matrices.shape[-1] < _MIN_SIDE or matrices.shape[:-2].numel() < _MIN_BATCH
+    if matrices.device.type != "cuda" or few or torch.compiler.is_compiling() or under_torch_func():
+        return torch.linalg.eigh(matrices)  # type: ignore[no-any-return]
+    values, vectors = eigh_in_threads(matrices)
+    return values.to(matrices.device), vectors.to(matrices.device)
+
+
+def eigh_in_threads(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Decompose a batch on the CPU, divided over its cores; infinite or nan entries give nan."""
+    batch = matrices.detach().cpu().flatten(0, -3)
+    broken = ~batch.isfinite().all(dim=-1).all(dim=-1)
+    pool, count = _single_threads()
+    found = pool.map(torch.linalg.eigh, batch.masked_fill(broken[:, None, None], 0.0).tensor_split(count))
+    values, vectors = (torch.cat(parts) for parts in zip(*found, strict=True))
+    values, vectors = (
+        values.masked_fill(broken[:, None], torch.nan),
+        vectors.masked_fill(broken[:, None, None], torch.nan),
+    )
+    return values.view(matrices.shape[:-1]), vectors.view(matrices.shape)
+
+
+@cache
+def _single_threads() -> tuple[ThreadPoolExecutor, int]:
+    """Create as many threads as PyTorch uses, in each of which it uses one."""
+
+    def start() -> None:
+        torch.set_num_threads(1)
+        torch.get_num_threads()  # fixes the number for this thread; otherwise its first operation would
+
+    count = torch.get_num_threads()
+    started = threading.Barrier(count)
+    pool = ThreadPoolExecutor(count, initializer=start)
+    for _ in pool.map(lambda _: started.wait(), range(count)):
+        pass
+    torch.set_num_threads(count)  # the threads have also changed the default of new ones
+    return pool, count
+
 
 def _floored_eigh(cov: Tensor) -> tuple[Tensor, Tensor]:
     """Return eigenvalues, at least D·ε·λ_max (rounding level) and 1e-14, and eigenvectors."""
-    values, vectors = torch.linalg.eigh(cov)
+    values, vectors = _batched_eigh(cov)
     epsilon = torch.finfo(cov.dtype).eps * cov.shape[-1]
     floor = (values[..., -1:] * epsilon).clamp_min(NO_VARIANCE)
     return torch.maximum(values, floor), vectors
