@@ -1,6 +1,8 @@
-"""Tables of docs/accuracy.md and of the shrinkage records, from training records."""
+"""Tables of docs/accuracy.md, from training records."""
 
+import itertools
 import json
+import statistics
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -21,21 +23,26 @@ SETTINGS = {
     "learned": "learned ridge and scale, from 10 and 5, centred",
     "ledoit_wolf_x5": "Ledoit–Wolf, × 5",
 }
+# Augmentations of `shrinkage_recipe` that are recorded; a folder is named after its augmentation.
+AUGMENTATIONS = {
+    "plain": "flips only",
+    "crop": "crops",
+    "crop_color_erase": "crops, colours, erasing",
+    "crop_cutmix": "crops, CutMix",
+}
 
 
 def pages() -> dict[Path, str]:
-    """Return the user's page and the records' page with their tables."""
+    """Return the page with its tables."""
     tables = {
-        PAGE: {
-            "poolings": poolings(),
-            "seeds": seeds(),
-            "held-out": held_out(),
-            "search": search(),
-            "column": generate_column.paper_recipe(generate_column.finished_records()),
-        },
-        STUDY / "README.md": {"throughput": throughput()},
+        "poolings": poolings(),
+        "seeds": seeds(),
+        "held-out": held_out(),
+        "search": search(),
+        "recipes": recipes(),
+        "column": generate_column.paper_recipe(generate_column.finished_records()),
     }
-    return {page: filled(page.read_text(encoding="utf-8"), parts) for page, parts in tables.items()}
+    return {PAGE: filled(PAGE.read_text(encoding="utf-8"), tables)}
 
 
 def poolings() -> str:
@@ -83,13 +90,16 @@ def held_out() -> str:
     )
 
 
-def throughput() -> str:
-    """Return images per second by epoch, without and with augmentation."""
+def recipes() -> str:
+    """Return validation accuracy and speed of two poolings with several augmentations."""
     rows = []
-    for name, label in {"plain": "flips only", "augmented": "crops, TrivialAugment, colour, erasing, CutMix"}.items():
-        epochs = _record(STUDY / "throughput" / name)["epochs"]
-        rows.append((label, " · ".join(f"{epoch['images_per_second']:.0f}" for epoch in epochs)))
-    return table(["augmentation", "images/s by epoch"], rows)
+    for (name, label), pooling in itertools.product(AUGMENTATIONS.items(), ("isqrt", "partial_correlation")):
+        record = _record(next((STUDY / "recipe").glob(f"{name}-{pooling}-seed0-*")))
+        speed = statistics.median(epoch["images_per_second"] for epoch in record["epochs"])
+        spec = record["config"]["model"]["pooling"]
+        rows.append((label, f"`{spec}`", *_accuracy(record, "val"), *_accuracy(record, "test"), f"{speed:.0f}"))
+    header = ["augmentation", "pooling", "validation, %", "95 % interval", "test, %", "95 % interval", "images/s"]
+    return table(header, rows)
 
 
 def _accuracy(record: dict[str, Any], split: str) -> tuple[str, str]:

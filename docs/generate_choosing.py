@@ -11,6 +11,8 @@ import torch
 from benchmarks.pages import MISSING, RESULTS, ROOT, filled, read_results, table
 from generate_benchmarks import recorded_spec
 
+from isice.config import AugmentConfig
+from isice.data import dataset_info
 from isice.metrics import mean_std
 from isice.models.backbone import create_backbone
 from isice.pooling import create_pooling
@@ -49,14 +51,21 @@ def _by_setting() -> dict[str, list[Record]]:
     found = defaultdict(list)
     for folder, run in _runs():
         data, optim, model = (run["config"][part] for part in ("data", "optim", "model"))
-        rows, columns = map_size(model["backbone"], data["image_size"])
+        size = data["image_size"] or dataset_info(data["name"]).image_size
+        rows, columns = map_size(model["backbone"], size)
         smoothing = f", label smoothing {optim['label_smoothing']:g}" if optim["label_smoothing"] else ""
         found[
-            f"**{model['backbone']}, {data['image_size']} px** ({rows} × {columns} = {rows * columns} positions), "
-            f"{run['images']['train']:,} training images,\n{optim['epochs']} epochs{smoothing}\n"
+            f"**{model['backbone']}, {size} px** ({rows} × {columns} = {rows * columns} positions), "
+            f"{run['images']['train']:,} training images,\n{optim['epochs']} epochs{smoothing}{_augmentation(run)}\n"
             f"([{folder}](../benchmarks/results/{folder}/README.md))"
         ].append(run)
     return found
+
+
+def _augmentation(run: Record) -> str:
+    changed = run["config"].get("augment", {})
+    changed = {key: value for key, value in changed.items() if value != getattr(AugmentConfig(), key)}
+    return "".join(f", {key} {value}" for key, value in changed.items())
 
 
 def _runs() -> Iterator[tuple[str, Record]]:
@@ -64,7 +73,7 @@ def _runs() -> Iterator[tuple[str, Record]]:
         run = json.loads(path.read_text(encoding="utf-8"))
         folder = path.relative_to(RESULTS).parts[0]
         tested = run.get("kind", "train") == "train" and run["status"] == "finished" and "test" in run["accuracy"]
-        if tested and (RESULTS / folder / "README.md").is_file() and run["config"]["data"]["image_size"]:
+        if tested and (RESULTS / folder / "README.md").is_file():
             yield folder, run
 
 

@@ -22,20 +22,21 @@ NONE = "No run of this column is finished."
 HEADER = """# Table 1, VGG-16, Birds: our runs beside the printed column
 
 CUB-200-2011 at 448 px, ImageNet weights, 256 channels. Each folder holds the resolved config, the metrics by
-epoch and the record of a finished run, without weights and images. This page is written by
+epoch, the record and the predictions of a finished run, without weights and images. This page is written by
 `python docs/build.py column`; `isice report` on this folder prints the same numbers.
 """
 COMMANDS = """## Commands
 
 ```
 isice run table1 --limit backbone=vgg16 --limit dataset=cub200 --data-root data --weights-root weights \\
-    --out runs/column --set optim.epochs=32 --set data.cache=gpu --set precision=bf16 --set channels_last=true
+    --out runs/column --set optim.epochs=32 --set data.cache=gpu --set precision=bf16 --set channels_last=true \\
+    --set compile=true
 isice train --recipe published_cnn --model vgg16 --pooling isice --data cub200 --set data.root=data/cub200 \\
     --weights-root weights --set data.cache=gpu --set precision=bf16 --set channels_last=true
 ```
 
-Finished runs are skipped. Copy `experiment.json` and every `record.json`, `config.toml` and `metrics.jsonl` from
-`runs/column` to this folder, and back to `runs/column` on the next machine.
+Finished runs are skipped. Copy `experiment.json` and every `record.json`, `config.toml`, `metrics.jsonl` and
+`evaluation.json` from `runs/column` to this folder, and back to `runs/column` on the next machine.
 """
 
 
