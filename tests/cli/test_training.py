@@ -6,12 +6,15 @@ import shlex
 import shutil
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from isice import cli
 
 from ..train._birds import make_pictures
 from ._invoke import QUICK, invoke, main
+
+pytestmark = pytest.mark.usefixtures("half_digits")
 
 
 def test_dry_run_trains_nothing(tmp_path):

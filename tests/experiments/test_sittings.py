@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 from isice.cli import app
 from isice.experiments.manifest import read_manifest
 
+pytestmark = pytest.mark.usefixtures("half_digits")
+
 FILE = (
     """
 [experiment]

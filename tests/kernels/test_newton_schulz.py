@@ -60,7 +60,7 @@ def run(cov, n_iter, kind, precision, cotangent=None, vectorized=False):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", SIZES)
 def test_newton_schulz(kind, size, precision):
-    n_iter, batch = (7, 3) if DEVICE == "cuda" else (2, 1) if size > 64 else (3, 3)
+    n_iter, batch = (7, 3) if DEVICE == "cuda" else (2, 1) if size > 64 else (3, 2)
     cov, grad = covariances(batch, size, 3 * size), noise(batch, size, size)
     expected, d_expected = reference(cov, grad, n_iter, kind, False)
     single, direction = on_device(cov, grad)
@@ -80,11 +80,12 @@ def portable(monkeypatch):
 
 def errors(kind, size, precision, by_torch):
     """Mean errors of the kernels and of PyTorch, of a result and its derivative."""
-    batch = 2 if size > 16 else 8 if DEVICE == "cuda" else 4
+    batch, n_iter = 2 if size > 16 else 8 if DEVICE == "cuda" else 3, 7 if DEVICE == "cuda" else 5
     cov, grad = covariances(batch, size, 196), noise(batch, size, size)
-    exact, simple = reference(cov, grad, 7, kind, False), by_torch(cov.float(), grad.float(), 7, kind, False)
+    exact = reference(cov, grad, n_iter, kind, False)
+    simple = by_torch(cov.float(), grad.float(), n_iter, kind, False)
     single, direction = on_device(cov, grad)
-    found = run(single, 7, kind, precision), run(single, 7, kind, precision, direction)
+    found = run(single, n_iter, kind, precision), run(single, n_iter, kind, precision, direction)
     return [
         [relative_error(value, expected) for value, expected in zip(a, exact, strict=True)] for a in (found, simple)
     ]
@@ -185,7 +186,8 @@ def test_cotangents_of_any_scale():
 @pytest.mark.parametrize("eta", [1.0, 0.0])
 def test_isice_cotangents_of_any_scale(eta):
     cov, grad = on_device(covariances(1, 16, 60), noise(1, 136))
-    per_image, settings = torch.ones(1, device=DEVICE), Settings(decay(3), 3, 0.5, 1e-9, "accurate")
+    steps = 2 if DEVICE == "cpu" else 3
+    per_image, settings = torch.ones(1, device=DEVICE), Settings(decay(steps), steps, 0.5, 1e-9, "accurate")
     saved = isice(cov, 0.01 * per_image, eta * per_image, settings)
 
     def cotangents(scale):
@@ -209,7 +211,7 @@ def test_zero_cotangent_and_zero_matrix():
 def test_fake_operations_have_the_right_shapes(learned):
     check = functools.partial(torch.library.opcheck, test_utils=("test_schema", "test_faketensor"))
     cov, grad, vector = on_device(covariances(2, 16, 60), noise(2, 16, 16), noise(2, 136))
-    settings, lam = (decay(2), 2, 0.5, 1e-9, "accurate"), torch.full((2,), 0.01, device=DEVICE)
+    settings, lam = (decay(1), 1, 0.5, 1e-9, "accurate"), torch.full((2,), 0.01, device=DEVICE)
     operations = torch.ops.isice
     check(operations.newton_schulz.default, (cov.mT, 2, "sqrt", "accurate", learned))
     check(operations.newton_schulz_vjp.default, (cov.mT, vector if learned else grad.mT, 2, "sqrt", "accurate"))
@@ -228,7 +230,7 @@ def test_isice(n_iter, power, size):
     if size == 70 and n_iter != 1:
         pytest.skip("one large case is enough for the interpreter")
     n_inverse_iter = 2 if DEVICE == "cpu" else 7
-    batch = 2 if size == 70 else 3
+    batch = 2 if DEVICE == "cpu" else 3
     cov, grad = covariances(batch, size, 3 * size), noise(batch, size * (size + 1) // 2)
     lam, eta = torch.tensor([0.01, 0.1, 0.0][:batch]).double(), torch.tensor([1.0, 2.0, 0.5][:batch]).double()
     options = {
@@ -249,9 +251,10 @@ def test_isice(n_iter, power, size):
     saved = isice(single, single_lam, single_eta, settings)
     assert relative_error(saved.out, out.detach()) < TOLERANCE["accurate"]
     d_cov, d_lam, d_eta = isice_vjp(single_grad, size, saved, single_lam, single_eta, settings)
-    alone, *nothing = isice_vjp(single_grad, size, saved, single_lam, single_eta, settings, learned=False)
-    assert torch.equal(alone, d_cov)
-    assert [len(values) for values in nothing] == [0, 0]
+    if DEVICE == "cuda" or n_iter != 1:
+        alone, *nothing = isice_vjp(single_grad, size, saved, single_lam, single_eta, settings, learned=False)
+        assert torch.equal(alone, d_cov)
+        assert [len(values) for values in nothing] == [0, 0]
     found = [relative_error(a, b) for a, b in zip(d_cov, 0.5 * (expected[0] + expected[0].mT), strict=True)]
     assert_but_for_a_kink(found)
     if n_iter:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from isice._specs import format_spec, parse_spec
+from isice._specs import format_spec, parse_spec, split_sum
 from isice.pooling import create_pooling, list_poolings
 from isice.testing import POOLING_CHECKS, value_and_gradient
 
@@ -21,11 +21,13 @@ def make(name, channels=CHANNELS):
 
 def make_with_few_steps(name):
     """Create a layer with two steps of each iteration, because tracing unrolls the steps."""
-    if " + " in name:
-        return make(name)
-    plain, options = parse_spec(name)
-    few = dict.fromkeys({"n_iter", "n_inverse_iter"}.intersection(make(name).option_defaults()), 2)
-    return make(format_spec(plain, options | few))
+    parts = []
+    for factor, part in split_sum(name):
+        plain, options = parse_spec(part)
+        few = dict.fromkeys({"n_iter", "n_inverse_iter"}.intersection(make(part).option_defaults()), 2)
+        spec = format_spec(plain, options | few)
+        parts.append(spec if factor == 1 else f"{factor} * {spec}")
+    return make(" + ".join(parts))
 
 
 @pytest.mark.parametrize("check", POOLING_CHECKS)

@@ -17,6 +17,7 @@ from isice.train import train_run
 from isice.train.launch import create_fabric
 from isice.train.trainer import Trainer
 
+from .._half_digits import halve_digits
 from ._tiny import TINY
 
 # Everything that a resumed run must take up: augmentation, dropout, averaging, two stages,
@@ -64,6 +65,7 @@ def die_at(owner: object, name: str, call: int) -> None:
 
 
 def main(folder: Path) -> None:
+    halve_digits()
     create_fabric(CONFIG)
     for moment, (owner, name, call, config) in MOMENTS.items():
         child = os.fork()

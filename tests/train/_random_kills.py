@@ -18,6 +18,7 @@ from isice.config import override
 from isice.train import train_run
 from isice.train.launch import create_fabric
 
+from .._half_digits import halve_digits
 from ._killed import CONFIG as KILLED
 
 CONFIG = override(KILLED, ["checkpoint_every_steps=1"])
@@ -45,6 +46,7 @@ def wait(child: int, folder: Path) -> bool:
 
 
 def main(folder: Path, kills: int, seed: int) -> None:
+    halve_digits()
     create_fabric(CONFIG)
     rng = random.Random(seed)
     began = time.monotonic()

@@ -10,6 +10,7 @@ TINY = override(
         "model.pooling=isqrt_cov",
         "model.reduce=8",
         "data.val_fraction=0.2",
+        "data.batch_size=32",
         "optim.epochs=2",
         "optim.lr=0.01",
         "optim.schedule=cosine",

@@ -10,10 +10,12 @@ from isice.config import override
 from isice.train import train_run
 from isice.train.trainer import Trainer
 
+from .._half_digits import halve_digits
 from ._tiny import TINY, build_linear
 
 
 def main(folder: Path) -> None:
+    halve_digits()
     train_run(TINY, folder / "whole", build=build_linear)
     original, left = Trainer._step, [20]
 

@@ -116,5 +116,5 @@ def test_checkpoints_without_a_fingerprint_resume(stopped, tmp_path):
 def test_embedded_data_has_a_fingerprint(tmp_path):
     train_run(override(TINY, ["optim.epochs=1"]), tmp_path, build=build_linear)
     splits = read_checkpoint(tmp_path).meta["data"]["splits"]
-    assert {name: found["images"] for name, found in splits.items()} == {"train": 1078, "val": 269, "test": 450}
+    assert {name: found["images"] for name, found in splits.items()} == {"train": 539, "val": 135, "test": 225}
     assert len({found["sample"] for found in splits.values()}) == 3

@@ -49,7 +49,7 @@ def test_two_processes_compute_what_one_computes(two, tmp_path):
     torch.testing.assert_close(*weights, rtol=1e-3, atol=1e-4)
     assert both["accuracy"]["test"] == pytest.approx(one["accuracy"]["test"], abs=5e-3)
     (scores,) = read_evaluations(two / "whole")
-    assert (scores["images"], scores["top1"]) == (450, both["accuracy"]["test"])
+    assert (scores["images"], scores["top1"]) == (225, both["accuracy"]["test"])
 
 
 def test_two_processes_resume(two):

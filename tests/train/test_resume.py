@@ -123,8 +123,9 @@ def test_interrupted_run_keeps_its_checkpoint_and_resumes(interrupted, tmp_path_
 
 def test_an_experiment_resumes_its_killed_cell(tmp_path, monkeypatch):
     path = tmp_path / "two.toml"
-    settings = "data.val_fraction = 0.2\noptim.epochs = 2\ndevice = 'cpu'\nthreads = 1\ntensorboard = false"
-    path.write_text(f"[config]\n{settings}\n[grid]\noptim.lr = [0.01, 0.02]\n")
+    data = "data.val_fraction = 0.2\ndata.batch_size = 32"
+    settings = "optim.epochs = 2\ndevice = 'cpu'\nthreads = 1\ntensorboard = false"
+    path.write_text(f"[config]\n{data}\n{settings}\n[grid]\noptim.lr = [0.01, 0.02]\n")
     experiment = load_experiment(path)
 
     def train(config, folder, label):

@@ -36,7 +36,7 @@ def test_the_record_says_everything(trained):
     assert not list(folder.rglob("*.previous"))
     assert record["status"] == "finished"
     assert record["hash"] == config_hash(TINY)
-    assert record["images"] == {"train": 1078, "val": 269, "test": 450}
+    assert record["images"] == {"train": 539, "val": 135, "test": 225}
     assert record["versions"]["torch"] == torch.__version__.split("+")[0]
     assert record["hardware"]["device"] == "cpu"
     parameters = record["parameters"]
