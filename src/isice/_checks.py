@@ -26,6 +26,15 @@ def check_choice(who: str, name: str, value: Any, choices: Iterable[str]) -> Non
         raise ValueError(f"{who}: expected {name} to be one of {', '.join(map(repr, options))}, got {value!r}.{hint}")
 
 
+def check_bool(who: str, **options: Any) -> None:
+    """Raise TypeError unless every option is True or False."""
+    for name, value in options.items():
+        if not isinstance(value, bool):
+            raise TypeError(
+                f"{who}: expected {name} to be True or False, got {value!r} of type {type(value).__name__}."
+            )
+
+
 def check_int(who: str, name: str, value: Any, *, minimum: int) -> None:
     """Raise unless ``value`` is an integer of at least ``minimum``."""
     if isinstance(value, bool) or not isinstance(value, int):

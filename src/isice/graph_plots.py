@@ -9,7 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from numpy.typing import ArrayLike
 
-POSITIVE, NEGATIVE, NODE = "#0072b2", "#d55e00", "#57606a"
+# The colour-blind safe palette of Okabe and Ito, without black, which vanishes on dark pages.
+PALETTE = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#b5a800")
+POSITIVE, NEGATIVE, NODE = PALETTE[0], PALETTE[3], "#57606a"
 
 
 def plot_graph(

@@ -94,6 +94,14 @@ def test_unknown_option_is_an_error_with_the_known_ones(name):
 
 
 @pytest.mark.parametrize("name", POOLINGS)
+def test_boolean_options_are_true_or_false(name):
+    for option, default in make(name).option_defaults().items():
+        if isinstance(default, bool):
+            with pytest.raises(TypeError, match=f"{name}: expected {option} to be True or False, got 'no'"):
+                create_pooling(f"{name}({option}='no')", CHANNELS, num_classes=5)
+
+
+@pytest.mark.parametrize("name", POOLINGS)
 def test_states_its_source(name):
     layer = make(name)
     assert layer.reference

@@ -81,6 +81,7 @@ def test_standardize_gives_unit_variance(name):
     spec = name[:-1] + ", standardize=True)" if name.endswith(")") else f"{name}(standardize=True)"
     layer, x = create_pooling(spec, CHANNELS), features(20, CHANNELS, 5, 5)
     torch.testing.assert_close(layer(x), create_pooling(name, CHANNELS)(x))
+    assert layer.wants_data
     layer.init_from(x)
     assert layer(x).var(dim=0, correction=0).mean().item() == pytest.approx(1.0, rel=1e-4)
     before = layer.output.gain.clone()

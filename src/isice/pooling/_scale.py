@@ -1,12 +1,13 @@
 """Scale of a pooling's output: fixed, learned, or set for unit variance of the features."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_number
+from .._checks import check_bool, check_number
+from ._base import SPDPooling
 
 # A variance below this is that of a single or constant batch, which cannot set a scale.
 _NO_VARIANCE = 1e-14
@@ -26,10 +27,6 @@ class OutputScale(nn.Module):
     """
 
     gain: Tensor
-
-    if TYPE_CHECKING:  # nn.Module.__call__ returns Any
-
-        def __call__(self, x: Tensor) -> Tensor: ...
 
     def __init__(self, who: str, scale: float, *, learn: bool = False, standardize: bool = False) -> None:
         super().__init__()
@@ -55,3 +52,28 @@ class OutputScale(nn.Module):
         if self.standardize:
             return x * (factor * self.gain.to(x.dtype))
         return x if isinstance(factor, float) and factor == 1.0 else x * factor
+
+
+class ScaledPooling(SPDPooling):
+    """Base class of SPD pooling with an :class:`OutputScale`; a subclass defines ``unscaled``."""
+
+    def __init__(self, in_channels: int, *, scale: float, learn_scale: bool, standardize: bool) -> None:
+        super().__init__(in_channels)
+        check_bool(type(self).name, learn_scale=learn_scale, standardize=standardize)
+        self.scale, self.learn_scale, self.standardize = scale, learn_scale, standardize
+        self.output = OutputScale(type(self).name, scale, learn=learn_scale, standardize=standardize)
+
+    def unscaled(self, x: Tensor) -> Tensor:
+        """Map features (B, C, H, W) to vectors (B, out_features) before they are scaled."""
+        raise TypeError(f"{type(self).__name__}: expected a subclass that defines unscaled(); define it.")
+
+    def pool(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.output(self.unscaled(x)))
+
+    @property
+    def wants_data(self) -> bool:
+        return self.standardize
+
+    def init_from(self, x: Tensor) -> None:
+        """Measure the standard deviation of the output on training features (B, C, H, W)."""
+        self.output.init_from(self.unscaled(x))

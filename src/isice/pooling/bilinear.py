@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from .._checks import check_bool
 from ..ops.second_moment import second_moment
 from ..ops.signed_sqrt import l2_normalize, signed_sqrt
 from ..ops.vectorize import vectorize
@@ -32,6 +33,7 @@ class BilinearPooling(Pooling):
 
     def __init__(self, in_channels: int, *, upper_triangle: bool = False, eps: float = 1e-5) -> None:
         super().__init__(in_channels)
+        check_bool(self.name, upper_triangle=upper_triangle)
         self.upper_triangle = upper_triangle
         self.eps = eps
         self.out_features = in_channels * (in_channels + 1) // 2 if upper_triangle else in_channels**2

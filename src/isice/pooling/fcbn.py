@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from .._checks import check_int
+from .._checks import check_bool, check_int
 from ..ops.newton_schulz import newton_schulz_sqrt
 from ..ops.projection import two_sided_projection
 from ..ops.second_moment import second_moment
@@ -54,6 +54,7 @@ class FCBN(Pooling):
         for option, value in {"n_left": n_left, "n_right": n_right, "n_iter": n_iter}.items():
             check_int("fcbn", option, value, minimum=1)
         check_int("fcbn", "seed", seed, minimum=0)
+        check_bool("fcbn", learnable=learnable)
         self.n_left, self.n_right, self.n_iter = n_left, n_right, n_iter
         self.learnable, self.seed = learnable, seed
         self.out_features = n_left * n_right

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_int
+from .._checks import check_bool, check_int
 from ..ops.signed_sqrt import l2_normalize, signed_sqrt
 from ..ops.sketch import random_maclaurin, random_signs
 from . import Pooling, register_pooling
@@ -50,6 +50,7 @@ class HIHCA(Pooling):
         check_int("hihca", "degree", degree, minimum=2)
         check_int("hihca", "n_features", n_features, minimum=1)
         check_int("hihca", "seed", seed, minimum=0)
+        check_bool("hihca", homogeneous=homogeneous)
         self.degree, self.homogeneous, self.n_features, self.seed = degree, homogeneous, n_features, seed
         degrees = [degree] if homogeneous else list(range(2, degree + 1))
         signs = [random_signs((r, n_features, in_channels), seed + r) for r in degrees]

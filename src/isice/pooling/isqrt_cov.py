@@ -1,16 +1,18 @@
 """iSQRT-COV: the matrix square root of the covariance by Newton–Schulz iteration."""
 
+from typing import cast
+
 from torch import Tensor
 
 from .._checks import check_int
 from ..ops.covariance import covariance
 from ..ops.newton_schulz import newton_schulz_sqrt
-from . import SPDPooling, register_pooling
-from ._scale import OutputScale
+from . import register_pooling
+from ._scale import ScaledPooling
 
 
 @register_pooling
-class ISQRTCov(SPDPooling):
+class ISQRTCov(ScaledPooling):
     """iSQRT-COV: the square root of the covariance by N Newton–Schulz steps.
 
     Args:
@@ -40,22 +42,12 @@ class ISQRTCov(SPDPooling):
         learn_scale: bool = False,
         standardize: bool = False,
     ) -> None:
-        super().__init__(in_channels)
+        super().__init__(in_channels, scale=scale, learn_scale=learn_scale, standardize=standardize)
         check_int(self.name, "n_iter", n_iter, minimum=1)
         self.n_iter = n_iter
-        self.scale, self.learn_scale, self.standardize = scale, learn_scale, standardize
-        self.output = OutputScale(self.name, scale, learn=learn_scale, standardize=standardize)
 
     def transform(self, cov: Tensor) -> Tensor:
-        return self.output(newton_schulz_sqrt(cov, n_iter=self.n_iter))
+        return cast(Tensor, self.output(newton_schulz_sqrt(cov, n_iter=self.n_iter)))
 
-    def pool(self, x: Tensor) -> Tensor:
-        return self.output(newton_schulz_sqrt(covariance(x), n_iter=self.n_iter, vectorized=True))
-
-    @property
-    def wants_data(self) -> bool:
-        return self.standardize
-
-    def init_from(self, x: Tensor) -> None:
-        """Measure the standard deviation of the output on training features (B, C, H, W)."""
-        self.output.init_from(newton_schulz_sqrt(covariance(x), n_iter=self.n_iter, vectorized=True))
+    def unscaled(self, x: Tensor) -> Tensor:
+        return newton_schulz_sqrt(covariance(x), n_iter=self.n_iter, vectorized=True)

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_int, check_number
+from .._checks import check_bool, check_int, check_number
 from ..ops.signed_sqrt import l2_normalize, signed_sqrt
 from ..ops.sketch import kernel_features, random_hashes
 from . import Pooling, register_pooling
@@ -57,6 +57,7 @@ class KernelPooling(Pooling):
         check_int("kernel_pooling", "order", order, minimum=2)
         check_int("kernel_pooling", "n_features", n_features, minimum=1)
         check_int("kernel_pooling", "seed", seed, minimum=0)
+        check_bool("kernel_pooling", normalize_input=normalize_input)
         if gamma is not None:
             check_number("kernel_pooling", "gamma", gamma, strict=True)
         self.order, self.n_features, self.gamma = order, n_features, gamma

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_int
+from .._checks import check_bool, check_int
 from ..ops._numerics import matmul_no_autocast
 from ..ops.projection import low_rank_scores
 from ..ops.signed_sqrt import signed_sqrt
@@ -51,6 +51,7 @@ class LowRankBilinear(Pooling):
         check_int("low_rank_bilinear", "num_classes", num_classes, minimum=1)
         check_int("low_rank_bilinear", "n_components", n_components, minimum=1)
         check_int("low_rank_bilinear", "rank", rank, minimum=2)
+        check_bool("low_rank_bilinear", power_norm=power_norm, average=average)
         if rank % 2:
             raise ValueError(f"low_rank_bilinear: expected an even rank, half for each sign, got {rank}.")
         self.n_components, self.rank, self.power_norm, self.average = n_components, rank, power_norm, average

@@ -1,12 +1,12 @@
 """Partial-correlation pooling: an inverse of second moments scaled to unit diagonal."""
 
 import math
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_choice, check_int, check_number
+from .._checks import check_bool, check_choice, check_int, check_number
 from ..ops.correlation import correlation, partial_correlation
 from ..ops.covariance import covariance
 from ..ops.regularized_precision import regularized_precision
@@ -14,12 +14,12 @@ from ..ops.ridge import ridge_inverse
 from ..ops.second_moment import second_moment
 from ..ops.shrinkage import RULES, ShrinkageRule, shrinkage_ridge
 from ..ops.vectorize import vectorize
-from . import SPDPooling, register_pooling
-from ._scale import OutputScale
+from . import register_pooling
+from ._scale import ScaledPooling
 
 
 @register_pooling
-class PartialCorrelation(SPDPooling):
+class PartialCorrelation(ScaledPooling):
     """Partial correlations −Ω_ij/√(Ω_ii Ω_jj) from a regularised inverse Ω of the second moments.
 
     The defaults are those of natural images: moments about zero, which keep the mean of each
@@ -63,7 +63,8 @@ class PartialCorrelation(SPDPooling):
         learn_scale: bool = False,
         standardize: bool = False,
     ) -> None:
-        super().__init__(in_channels)
+        super().__init__(in_channels, scale=scale, learn_scale=learn_scale, standardize=standardize)
+        check_bool(self.name, center=center, learn_ridge=learn_ridge)
         check_choice(self.name, "method", method, ("ridge", "newton_schulz"))
         check_int(self.name, "n_inverse_iter", n_inverse_iter, minimum=1)
         by_rule = isinstance(ridge, str)
@@ -79,10 +80,8 @@ class PartialCorrelation(SPDPooling):
             raise ValueError(f"{self.name}: expected center=True for ridge={ridge!r}, which is a rule for covariances.")
         self.method, self.n_inverse_iter, self.center = method, n_inverse_iter, center
         self.ridge, self.learn_ridge = ridge, learn_ridge
-        self.scale, self.learn_scale, self.standardize = scale, learn_scale, standardize
         if learn_ridge:
             self.log_ridge = nn.Parameter(torch.tensor(0.0 if isinstance(ridge, str) else math.log(ridge)))
-        self.output = OutputScale(self.name, scale, learn=learn_scale, standardize=standardize)
 
     def ridge_of(self, x: Tensor) -> float | Tensor:
         """Return the ridge for features (B, C, H, W): a number, or one value per image."""
@@ -101,12 +100,7 @@ class PartialCorrelation(SPDPooling):
         return partial_correlation(ridge_inverse(moments, self.ridge_of(x)))
 
     def matrix(self, x: Tensor) -> Tensor:
-        return self.output(self.partial_correlations(x))
+        return cast(Tensor, self.output(self.partial_correlations(x)))
 
-    @property
-    def wants_data(self) -> bool:
-        return self.standardize
-
-    def init_from(self, x: Tensor) -> None:
-        """Measure the standard deviation of the output on training features (B, C, H, W)."""
-        self.output.init_from(vectorize(self.partial_correlations(x)))
+    def unscaled(self, x: Tensor) -> Tensor:
+        return vectorize(self.partial_correlations(x))

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_choice, check_int, check_number
+from .._checks import check_bool, check_choice, check_int, check_number
 from ..ops._linalg import fill_dead_diagonal
 from ..ops.correlation import correlation, partial_correlation
 from ..ops.graphical_lasso import graphical_lasso
@@ -65,6 +65,7 @@ class SICE(SPDPooling):
         check_choice(self.name, "output", output, ("precision", "partial_correlation"))
         check_number(self.name, "tol", tol, strict=True)
         check_int(self.name, "max_iter", max_iter, minimum=1)
+        check_bool(self.name, learn_sparsity=learn_sparsity)
         check_choice(self.name, "scale", scale, ("correlation", "covariance"))
         self.sparsity = sparsity
         self.scale = scale

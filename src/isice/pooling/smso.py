@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_int
+from .._checks import check_bool, check_int
 from ..ops.covariance import covariance
 from ..ops.second_moment import quadratic_forms
 from ..ops.signed_sqrt import signed_sqrt
@@ -39,6 +39,7 @@ class SMSO(Pooling):
     ) -> None:
         super().__init__(in_channels)
         check_int(type(self).name, "n_features", n_features, minimum=1)
+        check_bool(type(self).name, batch_norm=batch_norm)
         self.n_features, self.batch_norm, self.eps, self.seed = n_features, batch_norm, eps, seed
         self.out_features = n_features
         self.weight = nn.Parameter(torch.empty(in_channels, n_features))

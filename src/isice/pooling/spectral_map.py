@@ -1,6 +1,6 @@
 """Spectral map: a saturating function of the covariance's eigenvalues."""
 
-from typing import Literal
+from typing import Literal, cast
 
 from torch import Tensor
 
@@ -9,12 +9,12 @@ from ..ops.correlation import correlation
 from ..ops.covariance import covariance
 from ..ops.ridge import SaturatingMap, saturate
 from ..ops.vectorize import vectorize
-from . import SPDPooling, register_pooling
-from ._scale import OutputScale
+from . import register_pooling
+from ._scale import ScaledPooling
 
 
 @register_pooling
-class SpectralMap(SPDPooling):
+class SpectralMap(ScaledPooling):
     """Spectral map: x/(x + r) or log(1 + x/r) applied to the eigenvalues of D·Σ/tr Σ.
 
     With ``"ratio"`` the off-diagonal entries are −rΩ_ij with Ω = (D·Σ/tr Σ + rI)⁻¹, as in
@@ -50,22 +50,19 @@ class SpectralMap(SPDPooling):
         learn_scale: bool = False,
         standardize: bool = False,
     ) -> None:
-        super().__init__(in_channels)
+        super().__init__(in_channels, scale=scale, learn_scale=learn_scale, standardize=standardize)
         check_choice(self.name, "kind", kind, ("ratio", "log"))
         check_choice(self.name, "normalize", normalize, ("none", "correlation"))
         check_number(self.name, "ridge", ridge, strict=True)
         check_number(self.name, "power", power, strict=True)
         self.kind, self.ridge, self.power, self.normalize = kind, ridge, power, normalize
-        self.scale, self.learn_scale, self.standardize = scale, learn_scale, standardize
-        self.output = OutputScale(self.name, scale, learn=learn_scale, standardize=standardize)
 
     def _mapped(self, cov: Tensor) -> Tensor:
         mapped = saturate(cov, self.ridge, kind=self.kind, power=self.power)
         return correlation(mapped) if self.normalize == "correlation" else mapped
 
     def transform(self, cov: Tensor) -> Tensor:
-        return self.output(self._mapped(cov))
+        return cast(Tensor, self.output(self._mapped(cov)))
 
-    def init_from(self, x: Tensor) -> None:
-        """Measure the standard deviation of the output on training features (B, C, H, W)."""
-        self.output.init_from(vectorize(self._mapped(covariance(x))))
+    def unscaled(self, x: Tensor) -> Tensor:
+        return vectorize(self._mapped(covariance(x)))

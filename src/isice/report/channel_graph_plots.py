@@ -9,11 +9,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ..graph_plots import plot_graph
+from ..graph_plots import PALETTE, plot_graph
 from .heat_map_plots import draw_tile, to_grey
 
 # Colours of the first channel of a pair, the second, and both; they differ in brightness too.
-FIRST, SECOND, BOTH = "#56b4e9", "#f0e442", "#d55e00"
+FIRST, SECOND, BOTH = PALETTE[5], "#f0e442", PALETTE[3]
 
 
 def channel_graph_figure(

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from .panel_plots import has_panels
 from .results import Results
 from .text_wrap import wrap_text
+from .theme import colour_of
 
 MAX_MATRICES = 6
 _NAME_POINTS = 90  # room for a class name beside the matrix
@@ -43,7 +44,7 @@ def confusion_figure(results: Results) -> Figure | None:
 
 def _draw(axes: Axes, percent: np.ndarray, classes: list[str]) -> None:
     # Start at the background colour, so that empty cells are dark on a dark page.
-    shades = LinearSegmentedColormap.from_list("confusion", [mpl.rcParams["axes.facecolor"], "#0072b2"])
+    shades = LinearSegmentedColormap.from_list("confusion", [mpl.rcParams["axes.facecolor"], colour_of(0)])
     axes.imshow(percent, cmap=shades, vmin=0, vmax=100, interpolation="nearest", aspect="equal")
     axes.grid(visible=False)
     axes.set_xlabel("predicted class")

@@ -12,13 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogFormatter, NullFormatter
 
 from .._atomic import write_atomically
+from ..graph_plots import PALETTE
 
 THEMES = {
     "light": {"paper": "#ffffff", "ink": "#1f2328", "faint": "#d8dee4"},
     "dark": {"paper": "#161b22", "ink": "#e6edf3", "faint": "#373e47"},
 }
-# The colour-blind safe palette of Okabe and Ito, without black, which vanishes on dark pages.
-_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#b5a800")
 
 
 def style(theme: str = "light") -> dict[str, Any]:
@@ -37,7 +36,7 @@ def style(theme: str = "light") -> dict[str, Any]:
 
 def colour_of(index: int) -> str:
     """Return the colour of the configuration at ``index``, the same in every figure."""
-    return _COLOURS[index % len(_COLOURS)]
+    return PALETTE[index % len(PALETTE)]
 
 
 def dark_variant(path: Path) -> Path:
