@@ -23,6 +23,7 @@ INTERNAL = {
     "factor_product_derivative",
     "flat_features",
     "isice_options",
+    "eigh_in_threads",
     "newton_inverse",
     "newton_schulz_value",
     "newton_schulz_vjp",

@@ -23,6 +23,8 @@ def test_float32_products_leave_the_matmul_precision_as_it_was(mode, matmul_prec
     product = torch.ops.isice.exact_product(a, b)
     assert torch.get_float32_matmul_precision() == mode
     torch.testing.assert_close(product, a @ b)
+    plus = torch.randn(2, 3, 5)
+    torch.testing.assert_close(torch.ops.isice.exact_product(a, b, plus, 2.0, -1.0), 2 * plus - a @ b)
 
 
 def test_float32_products_are_computed_under_highest(monkeypatch):

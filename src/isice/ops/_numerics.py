@@ -80,18 +80,18 @@ def scale_down(x: Tensor, dim: int | tuple[int, ...]) -> Tensor:
 
 
 @torch.library.custom_op("isice::exact_product", mutates_args=())
-def _float32_matmul(a: Tensor, b: Tensor) -> Tensor:
+def _float32_matmul(a: Tensor, b: Tensor, plus: Tensor | None = None, beta: float = 1.0, alpha: float = 1.0) -> Tensor:
     """Multiply under "highest"; an operator, because torch.compile cannot trace the switch."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
-        return a @ b
+        return a @ b if plus is None else torch.baddbmm(plus, a, b, beta=beta, alpha=alpha)
     finally:
         torch.set_float32_matmul_precision(before)
 
 
 @_float32_matmul.register_fake
-def _(a: Tensor, b: Tensor) -> Tensor:
+def _(a: Tensor, b: Tensor, plus: Tensor | None = None, beta: float = 1.0, alpha: float = 1.0) -> Tensor:
     return a.new_empty((*a.shape[:-1], b.shape[-1]))
 
 
@@ -109,11 +109,20 @@ def matmul_no_tf32(a: Tensor, b: Tensor) -> Tensor:
     An iteration that amplifies small eigenvalues also amplifies that rounding error. Matmul
     precision "medium" accepts it. Autocast still applies; compare :func:`matmul_no_autocast`.
     """
+    return cast(Tensor, _float32_matmul(a, b)) if _would_round(a) else a @ b
+
+
+def baddbmm_no_tf32(plus: Tensor, a: Tensor, b: Tensor, *, beta: float, alpha: float) -> Tensor:
+    """Return ``beta * plus + alpha * (a @ b)`` like :func:`matmul_no_tf32`, in one pass."""
+    if _would_round(a):
+        return cast(Tensor, _float32_matmul(a, b, plus, beta, alpha))
+    return torch.baddbmm(plus, a, b, beta=beta, alpha=alpha)
+
+
+def _would_round(a: Tensor) -> bool:
     # The operator has no derivative, so create_graph=True uses PyTorch's own product.
     applies = torch.compiler.is_compiling() or not torch.is_grad_enabled()
-    if applies and a.device.type == "cuda" and a.dtype == torch.float32 and _rounds_to_tf32():
-        return cast(Tensor, _float32_matmul(a, b))
-    return a @ b
+    return applies and a.device.type == "cuda" and a.dtype == torch.float32 and _rounds_to_tf32()
 
 
 class _MatmulNoAutocast(InputsSaved):

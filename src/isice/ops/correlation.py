@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_square
-from ._linalg import NO_VARIANCE, add_diagonal_, out_of_place
+from ._linalg import NO_VARIANCE, add_diagonal, add_diagonal_, out_of_place
 from ._numerics import InputsSaved, full_precision
 
 
@@ -16,17 +16,18 @@ def correlation_reference(cov: Tensor) -> Tensor:
     return cov / (deviation.unsqueeze(-1) * deviation.unsqueeze(-2))
 
 
-def _scaled(matrix: Tensor, sign: float) -> tuple[Tensor, Tensor]:
-    """Return sign·M_ij/√(M_ii M_jj), zero on the diagonal, and 1/√M_ii; zero where M_ii ≤ 0."""
+def _inverse_deviation(matrix: Tensor) -> Tensor:
+    """Return 1/√M_ii (..., D), zero where M_ii ≤ 0."""
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)
     floor = NO_VARIANCE * diagonal.amax(-1, keepdim=True).clamp_min(NO_VARIANCE)
     positive = diagonal > floor
-    scale = torch.where(positive, torch.where(positive, diagonal, 1.0).rsqrt(), 0.0)
-    return _off_diagonal(matrix * (sign * scale).unsqueeze(-1) * scale.unsqueeze(-2)), scale
+    return torch.where(positive, torch.where(positive, diagonal, 1.0).rsqrt(), 0.0)
 
 
-def _off_diagonal(matrix: Tensor) -> Tensor:
-    return matrix * ~torch.eye(matrix.shape[-1], dtype=torch.bool, device=matrix.device)
+def _scaled_off_diagonal(matrix: Tensor, scale: Tensor, sign: float) -> Tensor:
+    """Return sign·s_i M_ij s_j, with zeros on the diagonal."""
+    scaled = matrix * (sign * scale).unsqueeze(-1) * scale.unsqueeze(-2)
+    return add_diagonal_(scaled, -scaled.diagonal(dim1=-2, dim2=-1).unsqueeze(-1))
 
 
 class _UnitDiagonal(InputsSaved):
@@ -37,16 +38,18 @@ class _UnitDiagonal(InputsSaved):
 
     @staticmethod
     def forward(matrix: Tensor, sign: float) -> Tensor:
-        return out_of_place(add_diagonal_(_scaled(matrix, sign)[0], 1.0))
+        scaled = _scaled_off_diagonal(matrix, _inverse_deviation(matrix), sign)
+        return out_of_place(add_diagonal_(scaled, 1.0))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (matrix,), (sign,), grad = ctx.saved_tensors, ctx.options, _off_diagonal(grads[0])
+        (matrix,), (sign,) = ctx.saved_tensors, ctx.options
         with torch.autocast(matrix.device.type, enabled=False):
-            out, scale = _scaled(matrix, sign)
-            moment = (grad * out).sum(-1) + (grad * out).sum(-2)
-            result = grad * (sign * scale).unsqueeze(-1) * scale.unsqueeze(-2)
-            return result + torch.diag_embed(-0.5 * moment * scale.square()), None
+            scale = _inverse_deviation(matrix)
+            result = _scaled_off_diagonal(grads[0], scale, sign)
+            product = result * matrix
+            moment = product.sum(-1) + product.sum(-2)
+            return add_diagonal(result, (-0.5 * moment * scale.square()).unsqueeze(-1)), None
 
 
 @full_precision

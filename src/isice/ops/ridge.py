@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from .._checks import check_choice, check_number, check_symmetric
-from ._linalg import add_diagonal, normalize_trace, out_of_place, symmetric, trace
-from ._numerics import full_precision, matmul_no_tf32
+from ._linalg import add_diagonal, normalize_trace, out_of_place, plus_transpose, symmetric, trace
+from ._numerics import baddbmm_no_tf32, full_precision, matmul_no_tf32
 from .newton_schulz import newton_schulz_sqrt
 from .spectral import matrix_log, matrix_power
 
@@ -61,7 +61,7 @@ def newton_inverse(matrix: Tensor, ridge: float | Tensor, n_iter: int) -> Tensor
     for _ in range(n_iter - 1):
         factor, rho = 2 / (2 - rho**2), rho**2 / (2 - rho**2)
         x = x * factor
-        x = 2 * x - matmul_no_tf32(x, matmul_no_tf32(matrix, x))
+        x = baddbmm_no_tf32(x, x, matmul_no_tf32(matrix, x), beta=2.0, alpha=-1.0)
     return symmetric(x)
 
 
@@ -89,7 +89,8 @@ class _RidgeInverse(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (out,) = ctx.saved_tensors
         with torch.autocast(out.device.type, enabled=False):
-            return -matmul_no_tf32(matmul_no_tf32(out, symmetric(grads[0])), out), None
+            d_inverse = plus_transpose(grads[0]).mul_(-0.5)
+            return matmul_no_tf32(matmul_no_tf32(out, d_inverse), out), None
 
 
 def _checked_ridge(who: str, ridge: float | Tensor, cov: Tensor) -> float | Tensor:

@@ -1,11 +1,27 @@
 """④ Features → uncentred second moment XXᵀ/N, and quadratic forms of a matrix."""
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor
 
 from .._checks import check_square
-from ._numerics import full_precision, matmul_no_autocast
+from ._numerics import InputsSaved, full_precision, matmul_no_autocast
 from .covariance import flat_features
+
+
+class _SecondMoment(InputsSaved):
+    """XXᵀ/N by one product, and its gradient (G + Gᵀ)X/N by another."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x @ x.mT / x.shape[-1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (x,), (grad,) = ctx.saved_tensors, grads
+        with torch.autocast(x.device.type, enabled=False):
+            return cast(Tensor, (grad + grad.mT) @ x / x.shape[-1])
 
 
 @full_precision
@@ -23,8 +39,7 @@ def second_moment(x: Tensor) -> Tensor:
         tensor([[2.5000, 2.0000],
                 [2.0000, 2.0000]])
     """
-    x = flat_features("second_moment", x)
-    return matmul_no_autocast(x, x.mT) / x.shape[-1]
+    return cast(Tensor, _SecondMoment.apply(flat_features("second_moment", x)))
 
 
 @full_precision
