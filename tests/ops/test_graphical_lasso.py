@@ -86,7 +86,7 @@ def test_from_sparsity_max_on_the_precision_is_diagonal_and_just_below_it_is_not
     largest = sparsity_max(cov)
     above = graphical_lasso(cov, largest)
     torch.testing.assert_close(above.precision, torch.diag_embed(1 / cov.diagonal(dim1=-2, dim2=-1)))
-    assert float(above.gap.max()) == 0.0
+    assert float(above.gap.max()) <= 1e-14
     below = graphical_lasso(cov, 0.98 * largest, tol=1e-9).precision
     assert bool(((below != 0) & off_diagonal(9)).flatten(1).any(1).all())
 
@@ -170,13 +170,12 @@ def test_degenerate_matrices_are_solved(kind, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rank_one_with_a_tiny_sparsity_takes_long_but_is_solved(dtype):
+def test_rank_one_with_a_tiny_sparsity_is_solved(dtype):
     vector = torch.linspace(1, 2, 34, dtype=dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = graphical_lasso(torch.outer(vector, vector), 2e-4)
     assert float(result.gap) <= 1e-4 * 34
-    assert int(result.n_iter) > 1000
 
 
 def test_warm_start_needs_fewer_iterations_and_ends_at_the_same_place():

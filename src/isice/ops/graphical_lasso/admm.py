@@ -26,6 +26,11 @@ from .theta_step import (
 
 RELAXATION = 1.6
 SETTLE = 100  # iterations after which ρ changes less and less, which convergence requires
+ACCELERATE = 20  # iterations after which the iteration is accelerated
+RESTART = 60  # iterations after which ρ is balanced and the acceleration starts afresh
+MEMORY = 5  # images that the acceleration combines
+MAX_GROWTH = 2.0  # of the move, above which an extrapolation has failed
+MAX_WAIT = 12  # iterations between two checks of a gap
 STALLED = 20  # iterations without halving the gap after which rounding prevents progress
 
 
@@ -41,6 +46,7 @@ class Strategy:
         float32_first: Whether float64 problems are first solved in float32.
         certificate: Whether ADMM stops on the duality gap itself or on its second-order estimate.
         stop_stalled: Whether ADMM returns matrices whose gap no longer decreases.
+        accelerate: Whether long runs are accelerated, which doubles the memory.
     """
 
     theta_step: Literal["eigh", "newton_schulz"]
@@ -49,6 +55,7 @@ class Strategy:
     float32_first: bool = False
     certificate: Literal["exact", "estimate"] = "exact"
     stop_stalled: bool = False
+    accelerate: bool = False
 
     @classmethod
     def fastest(cls, cov: Tensor) -> "Strategy":
@@ -61,6 +68,7 @@ class Strategy:
             reuse_theta=reuse,
             inverse="products" if cuda else "cholesky",
             float32_first=cuda or reuse,
+            accelerate=cov.dtype == torch.float64,
         )
 
 
@@ -76,6 +84,48 @@ class Solution(NamedTuple):
     def start(self, index: Tensor, dtype: torch.dtype) -> Start:
         """Return the selected matrices as a starting point."""
         return Start(*(tensor[index].to(dtype) for tensor in (self.precision, self.dual, self.rho)))
+
+
+class Anderson:
+    """Anderson acceleration of the fixed-point iteration of V + ρZ, which needs a constant ρ.
+
+    The next point is the affine combination of the last images whose moves cancel best. If the move
+    from it is longer than the last one, its matrix goes back to the last image.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.moves = self.images = torch.empty(0)  # (B, MEMORY, D²)
+
+    def extrapolate_(self, point: Tensor, image: Tensor) -> None:
+        """Overwrite the image (B, D, D) of a point by the next point, and the point."""
+        move, flat = torch.sub(image, point, out=point).flatten(1), image.flatten(1)
+        if self.count == 0:
+            self.moves = move.new_empty(len(move), MEMORY, move.shape[1])
+            self.images = torch.empty_like(self.moves)
+        slot, last = self.count % MEMORY, (self.count - 1) % MEMORY
+        length, before = (torch.linalg.vector_norm(m, dim=1) for m in (move, self.moves[:, last]))
+        failed = length > MAX_GROWTH * before if self.count else length < 0
+        for history, newest in ((self.moves, move), (self.images, flat)):
+            history[:, slot] = newest
+            if bool(failed.any()):
+                history[failed] = history[failed, last : last + 1]
+        self.count += 1
+        moves, images = self.moves[:, : self.count], self.images[:, : self.count]
+        gram, precision = moves @ moves.mT, torch.finfo(moves.dtype)
+        gram /= gram.diagonal(dim1=1, dim2=2).sum(-1).clamp(min=precision.tiny)[:, None, None]
+        gram.diagonal(dim1=1, dim2=2).add_(10 * precision.eps)  # above its rounding errors
+        weights = torch.linalg.solve_ex(gram, torch.ones_like(gram[:, :, :1])).result
+        torch.bmm((weights / weights.sum(1, keepdim=True)).mT, images, out=flat[:, None])
+        torch.add(image, image.mT, out=point)  # exactly symmetric
+        torch.mul(point, 0.5, out=image)
+
+    def select(self, where: Tensor) -> "Anderson":
+        """Return the history of some of the matrices."""
+        part = Anderson()
+        if self.count:
+            part.count, part.moves, part.images = self.count, self.moves[where], self.images[where]
+        return part
 
 
 class _State(NamedTuple):
@@ -102,7 +152,7 @@ class _State(NamedTuple):
         return _State(*(tensor[where] for tensor in self))
 
 
-class _CheckSchedule:
+class CheckSchedule:
     """The next iteration to check each problem's gap, kept on the host without synchronisation.
 
     Each problem has its own schedule, so its result does not depend on the rest of the batch.
@@ -120,7 +170,7 @@ class _CheckSchedule:
         before, then = self.last[i]
         pace = (iteration - then) / math.log10(before / gap) if 0 < gap < 0.9 * before < math.inf else 0.0
         # An early rate is unreliable: wait no longer than the iterations so far.
-        self.check_at[i] = iteration + max(1, min(math.ceil(max(1.3, pace) * digits), max(6, iteration)))
+        self.check_at[i] = iteration + max(1, min(math.ceil(max(1.3, pace) * digits), max(6, min(iteration, MAX_WAIT))))
         self.last[i] = gap, iteration
         if gap < 0.5 * self.halved[i][0]:
             self.halved[i] = gap, iteration
@@ -128,8 +178,8 @@ class _CheckSchedule:
     def stalled(self, i: int, iteration: int) -> bool:
         return self.stop_stalled and iteration - self.halved[i][1] >= STALLED
 
-    def select(self, chosen: list[int]) -> "_CheckSchedule":
-        part = _CheckSchedule([self.limit[i] for i in chosen], self.stop_stalled)
+    def select(self, chosen: list[int]) -> "CheckSchedule":
+        part = CheckSchedule([self.limit[i] for i in chosen], self.stop_stalled)
         for name in ("check_at", "last", "halved"):
             setattr(part, name, [getattr(self, name)[i] for i in chosen])
         return part
@@ -149,9 +199,13 @@ def admm(cov: Tensor, penalty: Tensor, bound: Tensor, start: Start, *, max_iter:
     state, finished = _begin(cov, penalty, start, strategy), []
     level, guard = _common_level(penalty) if strategy.reuse_theta else None, Guard()
     del start  # release its memory
-    active, schedule, next_check = list(range(len(cov))), _CheckSchedule(bound.tolist(), strategy.stop_stalled), 1
+    anderson = Anderson()
+    active, schedule, next_check = list(range(len(cov))), CheckSchedule(bound.tolist(), strategy.stop_stalled), 1
     for iteration in range(1, max_iter + 1):
-        state = _iterate(state, strategy, iteration, level, guard)
+        if iteration % RESTART == 0:
+            anderson = Anderson()
+        accelerated = strategy.accelerate and iteration > ACCELERATE and iteration % RESTART != 0
+        state = _iterate(state, strategy, iteration, level, guard, anderson if accelerated else None)
         last = iteration == max_iter
         if iteration < next_check and not last:
             continue
@@ -165,6 +219,7 @@ def admm(cov: Tensor, penalty: Tensor, bound: Tensor, start: Start, *, max_iter:
             # Compaction copies the batch. Cheap steps by products run on until half of it is
             # finished.
             if strategy.theta_step == "eigh" or 2 * len(active) <= len(schedule.limit):
+                anderson = anderson.select(torch.tensor(active, device=cov.device))
                 state, schedule = state.select(active), schedule.select(active)
                 active = list(range(len(active)))
         next_check = min(schedule.check_at[i] for i in active)
@@ -185,16 +240,19 @@ def _common_level(penalty: Tensor) -> float | None:
     return level if int((penalty == level).sum()) == len(penalty) * size * (size - 1) else None
 
 
-def _iterate(state: _State, strategy: Strategy, iteration: int, level: float | None, guard: Guard) -> _State:
+def _iterate(
+    state: _State, strategy: Strategy, iteration: int, level: float | None, guard: Guard, anderson: Anderson | None
+) -> _State:
     """Take one over-relaxed step in place, then balance the relative residuals by ρ."""
-    penalty, shifted, v, rho = state.penalty, state.shifted, state.v, state.rho
+    shifted, v, rho = state.shifted, state.v, state.rho
     theta, spare = _theta_step(state, strategy, iteration, guard)
-    # Corrections are so cheap that the norms count, and ρ soon changes little.
-    balance = not strategy.reuse_theta or iteration <= 4 or iteration > SETTLE or iteration % 3 == 0
-    before = torch.sub(shifted, v, out=spare) if balance else spare
+    balance = anderson is None and (not strategy.reuse_theta or changes_rho(iteration))
+    before = torch.sub(shifted, v, out=spare) if balance else spare.copy_(shifted)
     shifted.lerp_(v, RELAXATION).addcmul_(theta, rho, value=RELAXATION)
+    if anderson is not None:
+        anderson.extrapolate_(before, shifted)
     if level is None:
-        torch.clamp(shifted, penalty.neg(), penalty, out=v)
+        torch.clamp(shifted, state.penalty.neg(), state.penalty, out=v)
     else:
         torch.clamp(shifted, -level, level, out=v).diagonal(dim1=-2, dim2=-1).zero_()
     if balance:
@@ -202,6 +260,11 @@ def _iterate(state: _State, strategy: Strategy, iteration: int, level: float | N
         torch.lerp(v, shifted, factor, out=shifted)
         rho = rho * factor
     return state._replace(rho=rho)
+
+
+def changes_rho(iteration: int) -> bool:
+    """Return whether to balance ρ in an iteration with a corrected Θ, so cheap that norms count."""
+    return iteration <= 4 or iteration % 3 == 0  # it soon changes little
 
 
 def _rho_factor(state: _State, theta: Tensor, before: Tensor, iteration: int) -> Tensor:
@@ -228,7 +291,7 @@ def _theta_step(state: _State, strategy: Strategy, iteration: int, guard: Guard)
 
 
 def _check(
-    state: _State, schedule: _CheckSchedule, due: list[int], iteration: int, last: bool, strategy: Strategy
+    state: _State, schedule: CheckSchedule, due: list[int], iteration: int, last: bool, strategy: Strategy
 ) -> dict[int, float]:
     """Return the gaps of the finished ``due`` problems; schedule the next check of the others."""
     z, dual = state.z, state.cov + state.v
@@ -243,7 +306,7 @@ def _check(
     return {i: g for i, g in found.items() if last or g <= schedule.limit[i] or schedule.stalled(i, iteration)}
 
 
-def _all_far(z: Tensor, dual: Tensor, schedule: _CheckSchedule, due: list[int], iteration: int) -> bool:
+def _all_far(z: Tensor, dual: Tensor, schedule: CheckSchedule, due: list[int], iteration: int) -> bool:
     """Return whether rough gaps show that no problem is finished; if so, schedule next checks."""
     rough = rough_gap(z, dual, random_probes(z.shape[-1])).tolist()
     if not all(rough[i] > 2 * schedule.limit[i] and not schedule.stalled(i, iteration) for i in due):

@@ -43,6 +43,14 @@ def inverse_if_positive(matrix: Tensor, otherwise: Tensor) -> tuple[Tensor, Tens
     return _inverse(factor, info, otherwise), (info == 0)[:, None, None]
 
 
+def inverse_and_objective(cov: Tensor, penalty: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Z = base⁻¹ and its objective P(Z); I and ∞ where the base is not positive definite."""
+    factor, info = cholesky(base)
+    inverse = _inverse(factor, info, torch.eye(base.shape[-1], dtype=base.dtype, device=base.device))
+    objective = _linear(cov, penalty, inverse) + _log_determinant(factor, info)
+    return inverse, torch.where(info == 0, objective, math.inf)
+
+
 def duality_gap(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> Tensor:
     """Return P(Z) − logdet W − D ≥ 0 in float64; ∞ if Z or W is not positive definite."""
     linear = _linear(cov, penalty, precision)

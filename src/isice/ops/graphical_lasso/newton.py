@@ -48,7 +48,7 @@ class Pattern(NamedTuple):
 
     def take(self, matrix: Tensor) -> Tensor:
         """Return the values of a contiguous matrix."""
-        return matrix.view(-1)[self.place]
+        return matrix.view(-1).index_select(0, self.place)
 
 
 def links(cov: Tensor, penalty: Tensor) -> Pattern | None:

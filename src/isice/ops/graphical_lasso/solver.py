@@ -2,7 +2,7 @@
 
 import itertools
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from .certificate import chunks, duality_gap, duality_gap_and_inverse, inverse_i
 from .newton import Iterate, links, local_start, newton
 from .polish import polish
 from .screening import blocks_by_size, component_labels
+from .small import SMALL_SIZE, small_admm
 from .start import Start, cold_start, warm_start
 
 POLISH_BELOW = 1e-9  # relative gap below which Newton's method on the support is faster than ADMM
@@ -21,7 +22,7 @@ SINGLE_PRECISION_ITER = 100  # iterations in float32 after which float64 continu
 CACHED_ENTRIES = 2**17  # matrix entries that a CPU processes at a time
 SATURATE = 1e60  # large enough to saturate the clamp for any nonzero float32
 WHOLE_SIZE = 256  # size up to which Newton's method solves a sparse matrix faster whole than by components
-NEWTON_SIZE = 32  # size below which a batch of ADMM is faster on a CPU than Newton's method matrix by matrix
+SMALL_BATCH = 3  # number of small matrices up to which solving them one by one is faster on a CPU
 INVERSE_ERROR = 1e-3  # ‖I − ΘW‖_F above which the inverse by products is replaced by Cholesky
 
 
@@ -60,7 +61,9 @@ def solve(
     if batch == 0:
         gap, n_iter = cov.new_zeros(0, dtype=torch.float64), cov.new_zeros(0, dtype=torch.int64)
         return Outputs(cov.clone(), cov.clone(), gap, n_iter, cov.clone())
-    newton_suits = strategy is None and not cov.is_cuda and cov.dtype == torch.float64 and size >= NEWTON_SIZE
+    if _suit_numpy(cov, strategy):
+        return solve_connected(cov, penalty, torch.full((batch,), size), tol, max_iter, init, strategy)
+    newton_suits = strategy is None and not cov.is_cuda and cov.dtype == torch.float64 and size > SMALL_SIZE
     if newton_suits and tol >= POLISH_BELOW:
         return _solve_each(cov, penalty, tol, max_iter, init)
     return _solve_by_components(cov, penalty, tol, max_iter, init, strategy)
@@ -109,7 +112,9 @@ def solve_connected(
     bound, quick = tol * count.double(), max(tol, POLISH_BELOW) * count.double()
     single = cov.dtype == torch.float32
     inverse = None
-    if single or chosen.float32_first:
+    if _suit_numpy(cov, strategy):
+        solution = _one_by_one(cov, penalty, quick, max_iter, init)
+    elif single or chosen.float32_first:
         # Corrected Θ-steps have no cancellation: float32 reaches the tolerance and float64 only
         # certifies it.
         limit = SINGLE_PRECISION_LIMIT if single else POLISH_BELOW if chosen.reuse_theta else ROUGH_LIMIT
@@ -117,7 +122,9 @@ def solve_connected(
         solution = _in_double_precision(cov, penalty, quick, max_iter, strategy, first)
         inverse = inverse if solution is first else None
     else:
-        solution = admm(cov, penalty, quick, _start(cov, penalty, init, chosen), max_iter=max_iter, strategy=chosen)
+        solution = admm(
+            cov, penalty, quick, _start(cov, penalty, init, chosen.inverse), max_iter=max_iter, strategy=chosen
+        )
     if not single and tol < POLISH_BELOW:
         solution, inverse = polish(cov, penalty, solution), None
         if bool((solution.gap > bound).any()):  # the support was wrong
@@ -125,6 +132,20 @@ def solve_connected(
             solution = polish(cov, penalty, more)
     inverse = _inverse(solution, chosen) if inverse is None else inverse
     return Outputs(solution.precision, inverse, solution.gap, solution.n_iter, solution.dual)
+
+
+def _suit_numpy(cov: Tensor, strategy: Strategy | None) -> bool:
+    few_and_small = len(cov) <= SMALL_BATCH and cov.shape[-1] <= SMALL_SIZE
+    return strategy is None and not cov.is_cuda and cov.dtype == torch.float64 and few_and_small
+
+
+def _one_by_one(cov: Tensor, penalty: Tensor, bound: Tensor, max_iter: int, init: Tensor | None) -> Solution:
+    inits = itertools.repeat(None) if init is None else init.split(1)
+    parts = [
+        small_admm(c, p, float(b), _start(c, p, i, "cholesky"), max_iter)
+        for c, p, b, i in zip(cov.split(1), penalty.split(1), bound, inits, strict=False)
+    ]
+    return parts[0] if len(parts) == 1 else Solution(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
 
 def _solve_each(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: Tensor | None) -> Outputs:
@@ -148,6 +169,8 @@ def _solve_each(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: T
 def _solve_sparse(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: Tensor | None) -> Outputs | None:
     """Solve one matrix (D, D) by Newton's method; None if ADMM is faster or it fails."""
     size, graph = len(cov), links(cov, penalty)
+    if graph is None and init is None:
+        return _solve_by_inverse(cov[None], penalty[None], tol * size)
     # With less than one link per variable a random graph has small components only, mostly trees.
     forest = graph is not None and len(graph.row) < 2 * size
     if graph is None or (forest and size > WHOLE_SIZE):
@@ -160,9 +183,23 @@ def _solve_sparse(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init:
     return Outputs(solution.precision, last.inverse[None], solution.gap, solution.n_iter, solution.dual)
 
 
-def _start(cov: Tensor, penalty: Tensor, init: Tensor | None, strategy: Strategy) -> Start:
+def _solve_by_inverse(cov: Tensor, penalty: Tensor, bound: float) -> Outputs | None:
+    """Return the inverse of S − Λ·sign S if it is optimal, as it is on rank one."""
+    excess = torch.clamp(cov, -penalty, penalty).neg_()
+    dual = cov + excess
+    if bool((dual == 0).any()):
+        return None
+    precision, positive = inverse_if_positive(dual, cov)
+    if not bool(positive) or bool((precision * excess < 0).any()):
+        return None
+    gap = duality_gap(cov, penalty, precision, dual)
+    none = torch.zeros(1, dtype=torch.int64)
+    return Outputs(precision, dual.clone(), gap, none, dual) if float(gap) <= bound else None
+
+
+def _start(cov: Tensor, penalty: Tensor, init: Tensor | None, inverse: Literal["cholesky", "products"]) -> Start:
     if init is None:
-        return cold_start(cov, penalty, inverse=strategy.inverse)
+        return cold_start(cov, penalty, inverse=inverse)
     return warm_start(cov, penalty, *init.unbind(1))
 
 
@@ -172,7 +209,7 @@ def _in_single_precision(
     """Run ADMM in float32; return the solution in the input's dtype and, if known, the inverse."""
     native = cov.dtype == torch.float32
     chosen = strategy or Strategy.fastest(cov[:0].float())
-    chosen = replace(chosen, certificate="estimate", stop_stalled=True)
+    chosen = replace(chosen, certificate="estimate", stop_stalled=True, accelerate=not (native or cov.is_cuda))
     limit = 0.95 * bound  # margin for the error of the estimate
     size = max(1, CACHED_ENTRIES // cov[0].numel()) if chosen.reuse_theta else len(cov)
     inits = itertools.repeat(None) if init is None else init.float().split(size)
@@ -181,7 +218,7 @@ def _in_single_precision(
             part_cov,
             part_penalty,
             part_limit,
-            _start(part_cov, part_penalty, part_init, chosen),
+            _start(part_cov, part_penalty, part_init, chosen.inverse),
             max_iter=min(max_iter, SINGLE_PRECISION_ITER),
             strategy=chosen,
         )
@@ -239,7 +276,7 @@ def _continued(cov: Tensor, penalty: Tensor, solution: Solution, part: Tensor, s
     current, lost = solution.start(part, cov.dtype), torch.isinf(solution.gap[part])[:, None, None]
     if not bool(lost.any()):
         return current
-    cold = _start(cov, penalty, None, strategy)
+    cold = _start(cov, penalty, None, strategy.inverse)
     return Start(*(torch.where(lost, new, old) for new, old in zip(cold, current, strict=True)))
 
 

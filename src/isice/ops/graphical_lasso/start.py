@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .._linalg import add_diagonal
-from .certificate import cholesky, inverse_if_positive
+from .certificate import cholesky, inverse_and_objective
 from .theta_step import frobenius_norm, half_theta_by_newton_schulz
 
 
@@ -22,10 +22,10 @@ class Start(NamedTuple):
 def cold_start(cov: Tensor, penalty: Tensor, *, inverse: Literal["cholesky", "products"]) -> Start:
     """Return the dual W with entries as close to zero as allowed, and an approximate inverse.
 
-    With ``"cholesky"`` the primal is W⁻¹, or (S + rI)⁻¹ where W is nearly singular. There r =
-    0.6·λ√D, about the smallest eigenvalue that the penalty gives the solution, and W = S + Λ·sign
-    of the primal, as at a solution. With ``"products"`` the primal is the root of Z⁻¹ − λZ/4 = W,
-    which lies between these two inverses.
+    With ``"cholesky"`` the primal is W⁻¹ or (S + rI)⁻¹, whichever has the lower objective. W⁻¹ is
+    the solution on rank one. Otherwise r = 0.6·λ√D, about the smallest eigenvalue that the penalty
+    gives the solution, and W = S + Λ·sign of the primal, as at a solution. With ``"products"`` the
+    primal is the root of Z⁻¹ − λZ/4 = W, which lies between these two inverses.
     """
     size = cov.shape[-1]
     sparsity = (penalty.sum((-2, -1), keepdim=True) / max(1, size * (size - 1))).clamp_(max=1.0)
@@ -41,14 +41,13 @@ def cold_start(cov: Tensor, penalty: Tensor, *, inverse: Literal["cholesky", "pr
 
 
 def _inverse_or_ridge(cov: Tensor, penalty: Tensor, dual: Tensor, ridge: Tensor) -> tuple[Tensor, Tensor]:
-    identity = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
-    base = add_diagonal(cov, ridge)
-    regular = (cholesky(add_diagonal(dual, -0.5 * ridge))[1] == 0)[:, None, None]
-    if bool(regular.any()):
-        base = torch.where(regular, dual, base)
-    precision, _ = inverse_if_positive(base, identity)
-    signed = torch.sign(precision, out=base).mul_(penalty).add_(cov)
-    return precision, torch.where(regular, dual, signed) if bool(regular.any()) else signed
+    inverse, inverse_objective = inverse_and_objective(cov, penalty, dual)
+    precision, objective = inverse_and_objective(cov, penalty, add_diagonal(cov, ridge))
+    better = (inverse_objective < objective)[:, None, None]
+    if bool(better.all()):
+        return inverse, dual
+    signed = torch.sign(precision).mul_(penalty).add_(cov)
+    return torch.where(better, inverse, precision), torch.where(better, dual, signed)
 
 
 def warm_start(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> Start:

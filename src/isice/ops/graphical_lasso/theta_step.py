@@ -134,8 +134,10 @@ class Guard:
     def __init__(self) -> None:
         self.smallest = math.inf
 
-    def accepts(self, residual: float) -> bool:
+    def accepts(self, residual: float, iteration: int) -> bool:
         """Return whether the residual is about the smallest since the last exact step."""
+        if iteration <= FIRST_ITERATIONS:
+            self.smallest = math.inf  # the first residuals depend on the start
         accepted = residual < min(MAX_RESIDUAL, MAX_GROWTH * self.smallest)
         self.smallest = min(self.smallest, residual) if accepted else math.inf
         return accepted
@@ -168,12 +170,9 @@ def correct_theta_(theta: Tensor, b: Tensor, rho: Tensor, iteration: int, guard:
     excess.diagonal(dim1=-2, dim2=-1).sub_(2.0)
     x.addcmul_(theta, rho)
     smallest = 2 * rho.sqrt()
-    error = FIRST_CONTRACTION if iteration <= FIRST_ITERATIONS else CONTRACTION
-    coefficients = _inverse_polynomial(_condition_level(float((_largest_eigenvalue(x) / smallest).max())), error)
+    coefficients = correction_polynomial(float((_largest_eigenvalue(x) / smallest).max()), iteration)
     residual = float(torch.linalg.vector_norm(excess, dim=(-2, -1)).max()) / (2 * math.sqrt(theta.shape[-1]))
-    if guard is None or iteration <= FIRST_ITERATIONS:
-        guard = Guard()  # the first residuals depend on the start
-    if not (coefficients and guard.accepts(residual)):
+    if not (coefficients and (guard or Guard()).accepts(residual, iteration)):
         b.addcmul_(theta, rho, value=-2)
         return False
     unit = 0.5 / smallest  # reciprocal of the smallest eigenvalue of Δ → XΔ + ΔX
@@ -205,9 +204,14 @@ def random_probes(size: int) -> Tensor:
     return torch.randn(N_PROBES, size, generator=torch.Generator().manual_seed(0)) / math.sqrt(N_PROBES)
 
 
-def _condition_level(condition: float) -> int:
-    """Round a condition number up to 1/24 octave, so that few polynomials are computed."""
-    return math.ceil(24 * math.log2(max(condition, 1.1))) if condition < 1e6 else 480
+def correction_polynomial(condition: float, iteration: int) -> tuple[float, ...]:
+    """Return the coefficients of a correction, empty if it costs as much as the root from scratch.
+
+    Condition numbers are rounded up to 1/24 octave, so that few polynomials are computed.
+    """
+    error = FIRST_CONTRACTION if iteration <= FIRST_ITERATIONS else CONTRACTION
+    level = math.ceil(24 * math.log2(max(condition, 1.1))) if condition < 1e6 else 480
+    return _inverse_polynomial(level, error)
 
 
 @functools.cache
