@@ -17,10 +17,6 @@ def pooling_summaries() -> dict[str, str]:
 
 def _summary(path: Path) -> str:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    registered = [node for node in tree.body if isinstance(node, ast.ClassDef) and _is_registered(node)]
+    registered = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.decorator_list]
     text = ast.get_docstring(registered[0] if registered else tree) or ""
     return text.partition("\n")[0].replace("``", "").rstrip(".")
-
-
-def _is_registered(node: ast.ClassDef) -> bool:
-    return any("register_pooling" in ast.unparse(decorator) for decorator in node.decorator_list)

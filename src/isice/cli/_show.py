@@ -2,14 +2,12 @@
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from ..experiments.manifest import Manifest
 from ._app import console, tell
-
-if TYPE_CHECKING:
-    from ..experiments.manifest import Manifest
 
 RUNS = Path("runs")
 # Networks side by side in a figure.
@@ -22,7 +20,7 @@ Limit = Annotated[
 
 
 def show_report(
-    folder: Path, manifest: "Manifest | None" = None, limits: Mapping[str, Collection[str]] | None = None
+    folder: Path, manifest: Manifest | None = None, limits: Mapping[str, Collection[str]] | None = None
 ) -> None:
     """Print the tables of a folder of runs and write its report."""
     from ..report.report_page import build_report, write_built_report
@@ -49,7 +47,7 @@ def show_report(
         tell(f"wrote {path}")
 
 
-def draw_heat_maps(folder: Path, manifest: "Manifest | None", count: int, *, asked: bool = False) -> None:
+def draw_heat_maps(folder: Path, manifest: Manifest | None, count: int, *, asked: bool = False) -> None:
     """Draw heat maps of ``count`` test images, with one finished run per configuration.
 
     Missing weights or data are reported, not fatal, unless the user ``asked`` for heat maps.

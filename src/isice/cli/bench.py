@@ -1,22 +1,22 @@
 """``isice bench``: time and memory of training steps and of pooling layers on this machine."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from .._checks import check_choice
+from ..experiments.jobs import run_job
+from ..experiments.loader import Experiment, load_experiment
+from ..experiments.plan import read_limits, select_cells, unknown_axis
+from ..experiments.runner import run_experiment
 from ._app import Device, app, deprecated, tell
 from ._show import Limit, show_report
-
-if TYPE_CHECKING:
-    from ..experiments.loader import Experiment
-
-Parts = Annotated[str, typer.Option("--what", metavar="all|steps|layers", help="What to measure.")]
 
 
 @app.command()
 def bench(
-    what: Parts = "all",
+    what: Annotated[str, typer.Option("--what", metavar="all|steps|layers", help="What to measure.")] = "all",
     limit: Limit = None,
     backbone: Annotated[str, typer.Option("--model", help="Backbone of the training steps.")] = "resnet50",
     batch_size: Annotated[
@@ -42,11 +42,6 @@ def bench(
 
     - `isice bench --what layers --limit channels=256 --limit method=isice,gap`
     """
-    from .._checks import check_choice
-    from ..experiments.jobs import run_job
-    from ..experiments.loader import load_experiment
-    from ..experiments.plan import read_limits, select_cells
-    from ..experiments.runner import run_experiment
     from ..train.launch import resolve_device
 
     if batch is not None:
@@ -78,10 +73,8 @@ def bench(
         raise typer.Exit(1)
 
 
-def _limits(limits: list[str], experiments: "list[Experiment]") -> dict[str, list[str]]:
+def _limits(limits: list[str], experiments: list[Experiment]) -> dict[str, list[str]]:
     """Return the limits of each experiment; a limit without a matching axis is an error."""
-    from ..experiments.plan import unknown_axis
-
     axes = {experiment.name: {axis.name for axis in experiment.axes} for experiment in experiments}
     for limit in limits:
         if not any(_axis(limit) in names for names in axes.values()):

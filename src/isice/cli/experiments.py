@@ -5,17 +5,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.table import Table
 
+from ..config import RunConfig
+from ..experiments.jobs import run_job
+from ..experiments.loader import Cell, load_experiment
+from ..experiments.plan import Step, duration, plan, read_limits, select_cells, summary
+from ..experiments.runner import run_experiment
+from ..records import find_records
 from ._app import Settings, WeightsRoot, app, console, table, tell
+from ._data_roots import check_data, dataset_key, missing_data, with_roots
 from ._show import RUNS, Limit, draw_heat_maps, show_report
-
-if TYPE_CHECKING:
-    from ..experiments.loader import Cell
-    from ..experiments.plan import Step
 
 Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds, such as 0,1,2. [default: those of the file]")]
 
@@ -69,17 +71,12 @@ def run(
 
     - `isice run table3 --shard $SLURM_ARRAY_TASK_ID/8`: one task of a job array of eight
     """
-    from ..experiments.loader import load_experiment
-    from ..experiments.plan import plan, read_limits, select_cells
-    from ..experiments.runner import run_experiment
-    from ..records import find_records
     from ..train.backbone_input import follow_backbone_input
+    from ..train.launch import is_main_process
 
     chosen = load_experiment(experiment).with_settings(settings or (), _parse_seeds(seeds))
     chosen = replace(chosen, adapt=follow_backbone_input)
     folder, pool = out or RUNS / chosen.name, out or RUNS
-    from ._data_roots import check_data, dataset_key, missing_data, with_roots
-
     chosen = chosen.with_weights_from(weights_root, select_cells(chosen, limit or (), printed=not everything))
     selected = select_cells(chosen, limit or (), shard=shard, only=only_cell, printed=not everything)
     cells = with_roots(selected, data_root)
@@ -95,9 +92,6 @@ def run(
             tell(f"{name} is left out: {reason}")
     else:
         check_data(step.cell for step in steps if step.finished is None)
-    from ..experiments.jobs import run_job
-    from ..train.launch import is_main_process
-
     try:
         outcome = run_experiment(
             chosen,
@@ -125,7 +119,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _runs_alone(cells: "Sequence[Cell]") -> bool:
+def _runs_alone(cells: Sequence[Cell]) -> bool:
     """Return whether one process computes a run, so that it may decide alone which run is next."""
     from ..train.launch import launched
 
@@ -150,9 +144,8 @@ def _parse_devices(text: str | None) -> list[str]:
     return [f"cuda:{word}" if word.isdigit() else word for word in words]
 
 
-def _measured(steps: "list[Step]") -> "list[Step]":
+def _measured(steps: list[Step]) -> list[Step]:
     """Replace the times of training runs that are not finished by measured ones."""
-    from ..config import RunConfig
     from ..experiments.jobs._estimate import estimate_costs
 
     waiting = [step for step in steps if step.finished is None and isinstance(step.cell.config, RunConfig)]
@@ -166,16 +159,11 @@ def _measured(steps: "list[Step]") -> "list[Step]":
     ]
 
 
-def _show_plan(steps: "list[Step]", title: str) -> None:
-    from ..experiments.plan import duration, summary
-    from ._data_roots import dataset_key, missing_data
-
+def _show_plan(steps: list[Step], title: str) -> None:
     missing = missing_data(step.cell for step in steps if step.finished is None)
     lacking = dict.fromkeys(missing, 0)
     measured = any(step.images is not None for step in steps)
-    made: Table = table(
-        "no.", "run", "hash", *(("images", "memory") if measured else ()), "time", "action", title=title
-    )
+    made = table("no.", "run", "hash", *(("images", "memory") if measured else ()), "time", "action", title=title)
     for number, step in enumerate(steps):
         what, time = f"skip: finished in {step.finished}", ""
         if step.finished is None:

@@ -9,7 +9,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from ..experiments.loader import list_experiments, list_recipes, load_experiment, load_recipe
 from ._app import app, console, facts_table, table, tell
+from ._poolings import pooling_summaries
 
 
 @app.command("list")
@@ -39,8 +41,6 @@ def list_(
 
 
 def _poolings() -> Table:
-    from ._poolings import pooling_summaries
-
     made = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     summaries = pooling_summaries()
     made.add_column(no_wrap=True, min_width=max(map(len, summaries)))
@@ -97,8 +97,6 @@ def _datasets() -> Table:
 
 
 def _recipes() -> Table:
-    from ..experiments.loader import list_recipes, load_recipe
-
     made = table("recipe", "epochs", "settings")
     for name in list_recipes():
         config = load_recipe(name)
@@ -111,8 +109,6 @@ def _recipes() -> Table:
 
 
 def _experiments() -> Table:
-    from ..experiments.loader import list_experiments, load_experiment
-
     made = table("experiment", "runs", "title")
     for name in list_experiments():
         experiment = load_experiment(name)

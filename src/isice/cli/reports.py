@@ -5,6 +5,10 @@ from typing import Annotated
 
 import typer
 
+from .._checks import suggestion
+from ..experiments.loader import list_experiments, load_experiment
+from ..experiments.manifest import describe
+from ..experiments.plan import read_limits
 from ._app import Settings, app
 from ._show import RUNS, Limit, draw_heat_maps, is_unseen_run, show_report
 
@@ -38,10 +42,6 @@ def report(
 
     - `isice report table1 --set optim.epochs=24`: the runs with this setting
     """
-    from ..experiments.loader import list_experiments, load_experiment
-    from ..experiments.manifest import describe
-    from ..experiments.plan import read_limits
-
     if Path(what).is_dir():
         if limit or settings or out:
             raise ValueError(
@@ -53,19 +53,13 @@ def report(
         folder, manifest = out or RUNS / chosen.name, describe(chosen, "." if out else "..")
         limits = read_limits(chosen, limit or ())
     else:
-        raise _unknown(what, list_experiments())
+        folders = [str(path) for path in [*RUNS.glob("*"), RUNS] if path.is_dir()]
+        raise FileNotFoundError(
+            f"report: expected a folder of runs, a run or an experiment ({', '.join(list_experiments())}), got "
+            f"{what!r}, which is none.{suggestion(what, [*list_experiments(), *folders])}"
+        )
     if images is None and is_unseen_run(folder):
         draw_heat_maps(folder, manifest, IMAGES_OF_A_RUN)
     elif images:
         draw_heat_maps(folder, manifest, images, asked=True)
     show_report(folder, manifest, limits)
-
-
-def _unknown(what: str, experiments: list[str]) -> FileNotFoundError:
-    from .._checks import suggestion
-
-    folders = [str(path) for path in [*RUNS.glob("*"), RUNS] if path.is_dir()]
-    return FileNotFoundError(
-        f"report: expected a folder of runs, a run or an experiment ({', '.join(experiments)}), got {what!r}, "
-        f"which is none.{suggestion(what, [*experiments, *folders])}"
-    )

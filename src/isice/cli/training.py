@@ -1,15 +1,16 @@
 """``isice train``: train one run."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from .._specs import spec_name
+from ..config import RunConfig, config_hash, load_config
+from ..experiments.loader import load_recipe, override_recipe
+from ..experiments.weight_files import find_all, with_weights
 from ._app import Settings, WeightsRoot, app, tell
 from ._show import is_unseen_run, show_report
-
-if TYPE_CHECKING:
-    from ..config import RunConfig
 
 
 @app.command()
@@ -52,10 +53,6 @@ def train(
 
     - `isice train --resume --out runs/train/isice-0123456789ab`: with the settings of that run
     """
-    from .._specs import spec_name
-    from ..config import config_hash
-    from ..experiments.loader import override_recipe
-    from ..experiments.weight_files import find_all, with_weights
     from ..train import train_run
     from ..train.backbone_input import follow_backbone_input
     from ..train.launch import is_main_process
@@ -91,11 +88,8 @@ def default_recipe(assignments: list[str]) -> str:
     return "finetune" if named and named[-1] != "small_cnn" else "small"
 
 
-def _base_config(recipe: str | None, out: Path | None, resume: bool | None, default: str) -> "RunConfig":
+def _base_config(recipe: str | None, out: Path | None, resume: bool | None, default: str) -> RunConfig:
     """Return the config of the given recipe, of the run to resume, or of the default recipe."""
-    from ..config import load_config
-    from ..experiments.loader import load_recipe
-
     own = None if out is None else out / "config.toml"
     if recipe is None and resume and own is not None and own.is_file():
         return load_config(own)

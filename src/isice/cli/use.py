@@ -1,11 +1,12 @@
 """``isice eval``, ``predict``, ``features``, ``export`` and ``push``: use a trained network."""
 
 import json
-from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 from rich.progress import track
 
 from .._markup import escape_control
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from ..inference import Evaluation, Prediction
 
 Flip = Annotated[bool, typer.Option("--flip", help="Average over each image and its mirror image.")]
+Source = Annotated[str, typer.Argument(metavar="RUN", help="Run folder, hf-hub:owner/name or local-dir:PATH.")]
+Images = Annotated[list[str], typer.Argument(metavar="IMAGES...", help="Files, glob patterns and folders.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -44,7 +47,8 @@ def eval_(
     asked = [] if device == "auto" else [f"device={device}"]
     asked += [] if batch_size is None else [f"data.batch_size={batch_size}"]
     options = [*asked, *(settings or ())]
-    evaluation = evaluate_run(run, split=split, which=which, flip=flip, settings=options, track=_progress)
+    progress = partial(track, description="evaluating", console=Console(stderr=True), transient=True)
+    evaluation = evaluate_run(run, split=split, which=which, flip=flip, settings=options, track=progress)
     if as_json:
         typer.echo(json.dumps(evaluation.to_dict(), ensure_ascii=False, allow_nan=False))
         return
@@ -54,8 +58,8 @@ def eval_(
 
 @app.command()
 def predict(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Run folder, hf-hub:owner/name or local-dir:PATH.")],
-    images: Annotated[list[str], typer.Argument(metavar="IMAGES...", help="Files, glob patterns and folders.")],
+    run: Source,
+    images: Images,
     topk: Annotated[int, typer.Option("--topk", help="Classes per image.")] = 3,
     which: Which = "best",
     flip: Flip = False,
@@ -92,8 +96,8 @@ def predict(
 
 @app.command()
 def features(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Run folder, hf-hub:owner/name or local-dir:PATH.")],
-    images: Annotated[list[str], typer.Argument(metavar="IMAGES...", help="Files, glob patterns and folders.")],
+    run: Source,
+    images: Images,
     out: Annotated[Path, typer.Option("--out", help="Output file, .npz or .parquet.")] = Path("features.npz"),
     which: Which = "best",
     device: Device = "auto",
@@ -169,12 +173,6 @@ def _show_predictions(predictions: "list[Prediction]") -> None:
         made.add_row(one.image, classes)
     if predictions:
         console.print(made)
-
-
-def _progress(batches: Iterable[Any]) -> Iterable[Any]:
-    from rich.console import Console
-
-    return track(batches, description="evaluating", console=Console(stderr=True), transient=True)
 
 
 def _show_evaluation(evaluation: "Evaluation", most: int = 5) -> None:
