@@ -18,7 +18,7 @@ class SpectralMap(ScaledPooling):
     """Spectral map: x/(x + r) or log(1 + x/r) applied to the eigenvalues of D·Σ/tr Σ.
 
     With ``"ratio"`` the off-diagonal entries are −rΩ_ij with Ω = (D·Σ/tr Σ + rI)⁻¹, as in
-    ``partial_correlation(ridge=r)`` before the division by the diagonal of Ω.
+    ``partial_correlation(ridge=r, center=True)`` before the division by the diagonal of Ω.
 
     Args:
         kind: ``"ratio"`` or ``"log"``, see :func:`isice.functional.saturate`.
