@@ -27,7 +27,7 @@ def pages() -> dict[Path, str]:
 
 def _section(name: str, command: Any) -> str:
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
-    options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
     usage = " ".join(["isice", name, *(_argument(argument) for argument in arguments), "[OPTIONS]"])
     text = re.sub(r"\n\s*\n(?=- )", "\n", inspect.cleandoc(command.help or ""))
     lines = [f"## {name}", "", f"```text\n{usage}\n```", "", re.sub(r"(?<!\n)\n(- )", r"\n\n\1", text, count=1), ""]
@@ -50,8 +50,9 @@ def _names(option: Any) -> str:
 
 
 def _default(option: Any) -> str:
+    variable = f" [env var: {option.envvar}]" if option.envvar else ""
     shown = option.default not in (None, False, "", [], ()) and "[default" not in (option.help or "")
-    return f" [default: {option.default}]" if shown and not callable(option.default) else ""
+    return f" [default: {option.default}]" if shown and not callable(option.default) else variable
 
 
 def _cell(text: str | None) -> str:
