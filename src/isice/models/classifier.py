@@ -9,8 +9,7 @@ from ..pooling import Pooling
 class Classifier(nn.Linear):
     """A linear layer that computes in the dtype of its weight (float32), also under autocast.
 
-    The entries of a normalised matrix are small (1/D and below), and a 16-bit product would lose
-    their precision.
+    The entries of a normalised matrix are small, and a 16-bit product would lose their precision.
 
     Example:
         >>> Classifier(8, 3)(torch.rand(2, 8)).shape

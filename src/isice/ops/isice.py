@@ -296,13 +296,13 @@ def isice(
     """Estimate sparse inverse covariance matrices iteratively: iSICE (paper, Alg. 2).
 
     At the defaults the output is close to a rescaled regularised inverse and hardly sparse
-    (docs/deviations.md). Use :func:`graphical_lasso` for the exact sparse solution.
+    (docs/deviations.md). Use :func:`graphical_lasso` for the exact sparse solution. λ and η are
+    numbers, or tensors with one value per matrix, which get gradients.
 
     Args:
         cov: Covariance matrices (..., D, D). A zero matrix is treated as I.
-        sparsity: λ ≥ 0 for a covariance of trace one: a number, or a tensor with one value per
-            matrix, which gets gradients.
-        step_size: η ≥ 0, a number or one value per image.
+        sparsity: λ ≥ 0 for a covariance of trace one.
+        step_size: η ≥ 0.
         n_iter: Gradient steps N. Zero gives the regularised inverse of Σ'.
         n_inverse_iter: Newton–Schulz steps N_s of each inverse; by default 7.
         normalize: Divide the result by √trace (published code, the default), by the trace (paper),
@@ -311,8 +311,8 @@ def isice(
             ``"printed"`` in Alg. 2, a typo.
         alpha: α ≥ 0, added to the diagonal before every inverse.
         ridge: Weight of the identity in Σ + ridge·μI, of which Alg. 2 is taken; μ is the mean
-            eigenvalue of Σ. Positive values are a variant that is not published: with them the
-            inverses converge.
+            eigenvalue of Σ. Positive values are a variant that is not published; from 1 on,
+            inverses of 256 channels converge in ten steps.
         preset: Sets normalize: ``"paper"`` divides by the trace, ``"official"``, the published
             code and default, by √trace. Both use seven inverse steps and ∇₁ = S₀⁻¹ in the first
             step. An option that contradicts the preset is an error.

@@ -49,7 +49,7 @@ def ledoit_wolf(x: Tensor) -> Tensor:
     """Ledoit–Wolf intensity ρ of the shrinkage towards μI (J. Multivariate Analysis, 2004).
 
     Args:
-        x: Feature maps (..., C, H, W), or feature sets (B, C, N) or (C, N).
+        x: Feature maps (B, C, H, W), or feature sets (B, C, N) or (C, N).
 
     Returns:
         Values in [0, 1], one per image; 0 without variance, as in scikit-learn.
@@ -124,7 +124,7 @@ def shrinkage_ridge(x: Tensor, rule: ShrinkageRule) -> Tensor:
     (1 − ρ)Σ + ρ·μI is a multiple of Σ/μ + ρ/(1 − ρ)·I. The intensity is kept within [0.001, 0.999].
 
     Args:
-        x: Feature maps (..., C, H, W), or feature sets (B, C, N) or (C, N).
+        x: Feature maps (B, C, H, W), or feature sets (B, C, N) or (C, N).
         rule: ``"ledoit_wolf"``, ``"oas"`` or ``"schaefer_strimmer"``.
 
     Example:

@@ -28,8 +28,9 @@ class SICE(SPDPooling):
         scale: The matrix that is solved for: ``"correlation"``, or ``"covariance"`` as in the
             paper's baseline, where a fixed λ depends on the scale of the features.
         learn_sparsity: Train the logarithm of λ, starting at ``sparsity``.
-        ridge: r ≥ 0; the matrix R of ``scale`` is shrunk to (R + rI)/(1 + r) first, and λ is on the
-            scale of the result. On singular feature maps the solver then needs fewer iterations.
+        ridge: r ≥ 0; the matrix R of ``scale`` is shrunk to (R + rμI)/(1 + r) first, where μ is its
+            mean eigenvalue, and λ is on the scale of the result. On singular feature maps the
+            solver then needs fewer iterations.
         output: ``"precision"``, or ``"partial_correlation"`` (unit diagonal).
         tol: Largest duality gap, as a multiple of D.
         max_iter: Iterations after which a warning reports the gap reached.
