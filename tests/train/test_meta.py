@@ -22,8 +22,9 @@ def meta(tmp_path):
 
 
 def edit(meta, **changes):
+    """Write the file as an earlier version did, with changes; ``...`` removes a key."""
     content = json.loads(meta.read_text())
-    for name in ("sha256", "data"):  # added later
+    for name in ("sha256", "data"):  # an earlier version wrote neither
         content.pop(name, None)
     content |= changes
     meta.write_text(json.dumps({key: value for key, value in content.items() if value is not ...}))

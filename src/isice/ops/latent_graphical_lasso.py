@@ -202,7 +202,7 @@ def _dual(state: _State) -> Tensor:
 
 
 def _gap(state: _State, sparse: Tensor, low_rank: Tensor) -> Tensor:
-    """Return the gap of Θ + εI and L + εI, feasible for the least eigenvalue −ε of L."""
+    """Return the gap at Θ + εI and L + εI, which are feasible if −ε is an eigenvalue of L."""
     cov, mu = state.cov, state.trace_penalty.flatten()
     size, r = cov.shape[-1], sparse - low_rank
     negative = torch.relu(-torch.linalg.eigvalsh(low_rank)[..., 0])
