@@ -16,6 +16,7 @@ import isice.ops
 
 # Functions of public modules that only other modules of isice use.
 INTERNAL = {
+    "check_symmetric",
     "checked_scale",
     "decay",
     "differentiable_vjp",

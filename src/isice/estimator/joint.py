@@ -12,11 +12,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._checks import check_choice
-from ..ops.correlation import partial_correlation
 from ..ops.joint_graphical_lasso import PENALTIES, joint_graphical_lasso
 from .covariances import Array, covariance
 from .parameters import SolverParameters
-from .sparse_precision import to_numpy
 
 __all__ = ["JointSparsePrecision"]
 
@@ -82,13 +80,9 @@ class JointSparsePrecision(SolverParameters, BaseEstimator):  # type: ignore[mis
             self.similarity,
             penalty=self.penalty,
             class_weights=torch.as_tensor(counts / counts.mean()),
-            scale=self.scale,
-            tol=float(self.tol),
-            max_iter=int(self.max_iter),
+            **self._shared_options(),
         )
-        self.precision_, self.covariance_ = to_numpy(result.precision), to_numpy(result.covariance)
-        self.partial_correlation_ = partial_correlation(torch.as_tensor(self.precision_)).numpy()
-        self.dual_gap_, self.n_iter_ = float(result.gap), int(result.n_iter)
+        self._store_solution(result, result.precision)
         return self
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:

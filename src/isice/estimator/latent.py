@@ -10,12 +10,10 @@ from sklearn.covariance import EmpiricalCovariance
 from sklearn.utils.validation import validate_data
 
 from .._checks import check_number
-from ..ops.correlation import partial_correlation
 from ..ops.latent_graphical_lasso import latent_graphical_lasso
 from .covariances import covariance, location
 from .graph import GraphMixin
-from .parameters import SolverParameters
-from .sparse_precision import to_numpy
+from .parameters import SolverParameters, to_numpy
 
 __all__ = ["LatentSparsePrecision"]
 
@@ -80,15 +78,11 @@ class LatentSparsePrecision(SolverParameters, GraphMixin, EmpiricalCovariance): 
             torch.as_tensor(cov, device=self.device),
             self.sparsity,
             self.trace_penalty,
-            scale=self.scale,
-            tol=float(self.tol),
-            max_iter=int(self.max_iter),
+            **self._shared_options(),
         )
-        self.precision_, self.covariance_ = to_numpy(result.precision), to_numpy(result.covariance)
+        self._store_solution(result, result.sparse)
         self.sparse_, self.low_rank_ = to_numpy(result.sparse), to_numpy(result.low_rank)
         deviation = np.sqrt(np.diag(cov))  # a rank should not depend on units
         hidden = self.low_rank_ * np.outer(deviation, deviation)
         self.rank_ = int((np.linalg.eigvalsh(hidden) > RANK_TOLERANCE * np.trace(hidden)).sum()) if hidden.any() else 0
-        self.partial_correlation_ = partial_correlation(torch.as_tensor(self.sparse_)).numpy()
-        self.dual_gap_, self.n_iter_ = float(result.gap), int(result.n_iter)
         return self

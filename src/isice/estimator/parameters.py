@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from .._checks import check_choice, check_int, check_number
-from .covariances import check_covariance_estimator
+from ..ops.correlation import partial_correlation
+from .covariances import Array, check_covariance_estimator
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -35,3 +37,18 @@ class SolverParameters:
     def _plain(self, name: str) -> Any:
         value = getattr(self, name)
         return value.item() if isinstance(value, np.generic) else value
+
+    def _shared_options(self) -> dict[str, Any]:
+        """Return the options that all solvers have."""
+        return {"scale": self.scale, "tol": float(self.tol), "max_iter": int(self.max_iter)}
+
+    def _store_solution(self, result: Any, graph: Tensor) -> None:
+        """Set the attributes that a solver's result gives; ``graph`` is the sparse matrix."""
+        self.precision_, self.covariance_ = to_numpy(result.precision), to_numpy(result.covariance)
+        self.partial_correlation_ = to_numpy(partial_correlation(graph))
+        self.dual_gap_, self.n_iter_ = float(result.gap), int(result.n_iter)
+
+
+def to_numpy(tensor: Tensor) -> Array:
+    """Copy a tensor to a numpy array."""
+    return np.asarray(tensor.detach().cpu().numpy())

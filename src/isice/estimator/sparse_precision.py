@@ -20,7 +20,7 @@ from ..ops.graphical_lasso import SCALES, GraphicalLassoResult, graphical_lasso
 from .covariances import Array, constant_variables, covariance, effective_samples, location
 from .graph import GraphMixin
 from .inference import InferenceMixin
-from .parameters import SolverParameters
+from .parameters import SolverParameters, to_numpy
 from .refit import refit_on_support
 from .reweighting import REWEIGHTINGS
 
@@ -229,8 +229,8 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         weights = None
         if self.weights is not None:
             weights = torch.as_tensor(np.asarray(self.weights, np.float64), device=self.device)
-        options = {"weights": weights, "scale": self._unit, "penalize_diagonal": self.penalize_diagonal}
-        return options | {"tol": float(self.tol), "max_iter": int(self.max_iter)}
+        own = {"weights": weights, "scale": self._unit, "penalize_diagonal": self.penalize_diagonal}
+        return self._shared_options() | own
 
     def _units(self, cov: Tensor) -> Tensor:
         """Return the unit of the penalty per entry, (..., D, D) or (..., 1, 1)."""
@@ -309,8 +309,3 @@ def threads(n_jobs: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def to_numpy(tensor: Tensor) -> Array:
-    """Copy a tensor to a numpy array."""
-    return np.asarray(tensor.detach().cpu().numpy())

@@ -1,20 +1,23 @@
 """Joint graphical lasso: sparse precision matrices of classes that share their structure."""
 
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .._checks import check_choice, check_int, check_number, check_square
-from .graphical_lasso import DEFAULT_TOL, checked_scale
+from .._checks import check_choice
+from .graphical_lasso import DEFAULT_TOL
 from .graphical_lasso.certified_admm import (
     RELAXATION,
     balance,
     certified_admm,
+    checked_penalty,
     checked_problem,
+    flat,
     log_det,
+    norm,
     proximal_log_det,
-    refuse_gradients,
+    start_rho,
 )
 from .graphical_lasso.fused import fuse_neighbours, fuse_pairs
 
@@ -102,15 +105,12 @@ def joint_graphical_lasso(
         True
     """
     who = "joint_graphical_lasso"
-    check_square(who, cov)
+    check_choice(who, "penalty", penalty, PENALTIES)
+    standard, unit, off, scale = checked_problem(
+        who, cov, scale, weights, tol, max_iter, sparsity, similarity, class_weights
+    )
     if cov.ndim < 3:
         raise ValueError(f"{who}: expected one matrix per class (..., K, D, D), got {tuple(cov.shape)}; stack them.")
-    check_choice(who, "penalty", penalty, PENALTIES)
-    scale = checked_scale(who, scale, cov, scales=("raw", "correlation"))
-    check_number(who, "tol", tol, strict=True)
-    check_int(who, "max_iter", max_iter, minimum=1)
-    refuse_gradients(who, cov, sparsity, similarity, weights, class_weights)
-    standard, unit, off = checked_problem(who, cov, scale, weights)
     if scale == "raw":  # one unit for all classes, which share penalties
         unit = unit.mean(-3, keepdim=True).expand_as(unit)
         standard = 0.5 * (cov + cov.mT).double() / unit
@@ -137,44 +137,26 @@ def _begin(
     scale: str,
     init: JointGraphicalLassoResult | None,
 ) -> tuple[_State, torch.Size]:
-    first, second = (
-        _penalty(who, name, value, off) for name, value in (("sparsity", sparsity), ("similarity", similarity))
-    )
+    first = checked_penalty(who, "sparsity", sparsity, off) * off
+    second = checked_penalty(who, "similarity", similarity, off) * off
     if scale == "raw":
         first, second = first / unit[..., 0, :, :], second / unit[..., 0, :, :]
-    classes, size = standard.shape[-3], standard.shape[-1]
+    classes = standard.shape[-3]
     importance = torch.ones(classes) if class_weights is None else torch.as_tensor(class_weights)
     if importance.shape != (classes,) or not bool((importance > 0).all()):
         raise ValueError(f"{who}: expected {classes} class_weights > 0, got {importance.tolist()}.")
     shape = torch.broadcast_shapes(standard.shape[:-3], first.shape[:-2], second.shape[:-2])
-
-    def flat(tensor: Tensor, classes: int) -> Tensor:
-        return tensor.expand(*shape, classes, size, size).reshape(-1, classes, size, size)
-
-    cov, first, second = flat(standard, classes), flat(first.unsqueeze(-3), 1), flat(second.unsqueeze(-3), 1)
+    cov, first, second = (flat(t, shape, 3) for t in (standard, first.unsqueeze(-3), second.unsqueeze(-3)))
     importance = importance.to(cov)[:, None, None].expand(len(cov), classes, 1, 1)
     if init is None:
         z = torch.diag_embed(1 / cov.diagonal(dim1=-2, dim2=-1))
         v = torch.zeros_like(cov)
         rho = cov.new_ones(len(cov), 1, 1, 1)
     else:
-        units = flat(unit, classes)
-        z, dual = (flat(tensor.detach().to(cov), classes) for tensor in (init.precision, init.dual))
+        units, z, dual = (flat(t.detach().to(cov), shape, 3) for t in (unit, init.precision, init.dual))
         z, v = z * units, importance * (dual / units - cov)
-        rho = _norm(v) / _norm(z)
-        rho = torch.where(rho > 0, rho, 1.0)
+        rho = start_rho(v, z)
     return _State(cov, first, second, importance, z, v, rho), shape
-
-
-def _penalty(who: str, name: str, value: float | Tensor, off: Tensor) -> Tensor:
-    number = torch.as_tensor(value, dtype=off.dtype, device=off.device)
-    if not bool((number >= 0).all()) or not bool(torch.isfinite(number).all()):
-        raise ValueError(f"{who}: expected a finite {name} ≥ 0, got {value}.")
-    return number[..., None, None] * off
-
-
-def _norm(tensor: Tensor) -> Tensor:
-    return cast(Tensor, torch.linalg.vector_norm(tensor, dim=(1, 2, 3), keepdim=True))
 
 
 def _iterate(state: _State, penalty: str, iteration: int) -> _State:
@@ -184,8 +166,8 @@ def _iterate(state: _State, penalty: str, iteration: int) -> _State:
     moved = state.v + rho * (RELAXATION * theta + (1 - RELAXATION) * z)
     after, v = _split(moved, state.sparsity, state.similarity, penalty)
     after = after / rho
-    dual = rho * _norm(after - z) / torch.sqrt(_norm(v) * _norm(n * cov))
-    factor = balance(_norm(theta - after) / _norm(after), dual, iteration)
+    dual = rho * norm(after - z) / torch.sqrt(norm(v) * norm(n * cov))
+    factor = balance(norm(theta - after) / norm(after), dual, iteration)
     return state._replace(z=after, v=v, rho=rho * factor)
 
 
@@ -197,9 +179,9 @@ def _split(moved: Tensor, sparsity: Tensor, similarity: Tensor, penalty: str) ->
         return fused - clipped, (moved - fused) + clipped
     clipped = torch.clamp(moved, -sparsity, sparsity)
     rest = moved - clipped
-    norm = torch.linalg.vector_norm(rest, dim=1, keepdim=True)
-    share = torch.where(norm > similarity, similarity / norm, 1.0)
-    return torch.where(norm > similarity, rest * (1 - share), 0.0), clipped + rest * share
+    length = torch.linalg.vector_norm(rest, dim=1, keepdim=True)
+    share = torch.where(length > similarity, similarity / length, 1.0)
+    return torch.where(length > similarity, rest * (1 - share), 0.0), clipped + rest * share
 
 
 def _penalty_value(precision: Tensor, state: _State, penalty: str) -> Tensor:
@@ -227,7 +209,7 @@ def _result(
     state: _State, n_iter: Tensor, unit: Tensor, shape: torch.Size, penalty: str, dtype: torch.dtype
 ) -> JointGraphicalLassoResult:
     """Return to the units and the dtype of the input; the gap is that of the matrices returned."""
-    units = unit.expand(*shape, *unit.shape[-3:]).reshape(state.cov.shape)
+    units = flat(unit, shape, 3)
     precision = (state.z / units).to(dtype)
     gap = _gap(state, precision.double() * units, penalty)
     dual = ((state.cov + state.v / state.importance) * units).to(dtype)

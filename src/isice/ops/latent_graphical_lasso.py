@@ -5,16 +5,18 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from .._checks import check_int, check_number, check_square
-from .graphical_lasso import DEFAULT_TOL, checked_scale
+from .graphical_lasso import DEFAULT_TOL
 from .graphical_lasso.certified_admm import (
     RELAXATION,
     balance,
     certified_admm,
+    checked_penalty,
     checked_problem,
+    flat,
     log_det,
+    norm,
     proximal_log_det,
-    refuse_gradients,
+    start_rho,
 )
 
 __all__ = ["LatentGraphicalLassoResult", "latent_graphical_lasso"]
@@ -102,16 +104,9 @@ def latent_graphical_lasso(
         (tensor(1), tensor(4))
     """
     who = "latent_graphical_lasso"
-    check_square(who, cov)
-    scale = checked_scale(who, scale, cov, scales=("raw", "correlation"))
-    check_number(who, "tol", tol, strict=True)
-    check_int(who, "max_iter", max_iter, minimum=1)
-    refuse_gradients(who, cov, sparsity, trace_penalty, weights)
-    standard, unit, off = checked_problem(who, cov, scale, weights)
-    lam, mu = (torch.as_tensor(value, dtype=off.dtype, device=off.device) for value in (sparsity, trace_penalty))
-    if not bool((lam >= 0).all() and (mu > 0).all() and torch.isfinite(lam).all() and torch.isfinite(mu).all()):
-        raise ValueError(f"{who}: expected finite sparsity ≥ 0 and trace_penalty > 0, got {sparsity}, {trace_penalty}.")
-    penalty, mu = lam[..., None, None] * off, mu[..., None, None]
+    standard, unit, off, scale = checked_problem(who, cov, scale, weights, tol, max_iter, sparsity, trace_penalty)
+    penalty = checked_penalty(who, "sparsity", sparsity, off) * off
+    mu = checked_penalty(who, "trace_penalty", trace_penalty, off, strict=True)
     if scale == "raw":
         penalty, mu = penalty / unit, mu / unit[..., :1, :1]
     shape = torch.broadcast_shapes(standard.shape[:-2], penalty.shape[:-2], mu.shape[:-2])
@@ -135,27 +130,16 @@ def _begin(
     shape: torch.Size,
     init: LatentGraphicalLassoResult | None,
 ) -> _State:
-    size = standard.shape[-1]
-
-    def flat(tensor: Tensor) -> Tensor:
-        return tensor.expand(*shape, *tensor.shape[-2:]).reshape(-1, *tensor.shape[-2:])
-
-    cov = flat(standard)
+    cov, penalty, mu = (flat(t, shape, 2) for t in (standard, penalty, mu))
     zero, rho = torch.zeros_like(cov), cov.new_ones(len(cov), 1, 1)
     if init is None:
         sparse, low_rank, v = torch.diag_embed(1 / cov.diagonal(dim1=-2, dim2=-1)), zero, zero
     else:
-        units = flat(unit.expand(*shape, size, size))
-        sparse, low_rank, dual = (flat(t.detach().to(cov)) for t in (init.sparse, init.low_rank, init.dual))
+        given = (unit, init.sparse, init.low_rank, init.dual)
+        units, sparse, low_rank, dual = (flat(t.detach().to(cov), shape, 2) for t in given)
         sparse, low_rank, v = sparse * units, low_rank * units, dual / units - cov
-        rho = _norm(v) / _norm(sparse)
-        rho = torch.where(rho > 0, rho, 1.0)
-    return _State(cov, flat(penalty), flat(mu), sparse, low_rank, v, sparse - low_rank, sparse, low_rank, v / rho, rho)
-
-
-def _norm(*matrices: Tensor) -> Tensor:
-    norms = torch.stack([torch.linalg.vector_norm(m, dim=(-2, -1), keepdim=True) for m in matrices])
-    return cast(Tensor, norms.norm(dim=0))
+        rho = start_rho(v, sparse)
+    return _State(cov, penalty, mu, sparse, low_rank, v, sparse - low_rank, sparse, low_rank, v / rho, rho)
 
 
 def _iterate(state: _State, iteration: int) -> _State:
@@ -177,9 +161,9 @@ def _iterate(state: _State, iteration: int) -> _State:
     on_sparse = RELAXATION * sparse + keep * state.on_sparse + change
     on_low_rank = RELAXATION * low_rank + keep * state.on_low_rank - change
     u = u + change
-    primal = _norm(r - on_r, sparse - on_sparse, low_rank - on_low_rank) / _norm(r, sparse, low_rank)
-    moves = _norm(on_r - state.on_r, on_sparse - state.on_sparse, on_low_rank - state.on_low_rank)
-    dual = rho * moves / torch.sqrt(rho * _norm(u, u, u) * _norm(cov))
+    primal = norm(r - on_r, sparse - on_sparse, low_rank - on_low_rank) / norm(r, sparse, low_rank)
+    moves = norm(on_r - state.on_r, on_sparse - state.on_sparse, on_low_rank - state.on_low_rank)
+    dual = rho * moves / torch.sqrt(rho * norm(u, u, u) * norm(cov))
     factor = balance(primal, dual, iteration)
     return state._replace(
         sparse=sparse, low_rank=low_rank, v=v, on_r=on_r, on_sparse=on_sparse, on_low_rank=on_low_rank,
@@ -202,7 +186,7 @@ def _dual(state: _State) -> Tensor:
 
 
 def _gap(state: _State, sparse: Tensor, low_rank: Tensor) -> Tensor:
-    """Return the gap at Θ + εI and L + εI, which are feasible if −ε is an eigenvalue of L."""
+    """Return the gap of Θ + εI and L + εI, feasible for the least eigenvalue −ε of L."""
     cov, mu = state.cov, state.trace_penalty.flatten()
     size, r = cov.shape[-1], sparse - low_rank
     negative = torch.relu(-torch.linalg.eigvalsh(low_rank)[..., 0])
@@ -216,8 +200,7 @@ def _result(
     state: _State, n_iter: Tensor, unit: Tensor, shape: torch.Size, dtype: torch.dtype
 ) -> LatentGraphicalLassoResult:
     """Return to the units and the dtype of the input; the gap is that of the matrices returned."""
-    size = unit.shape[-1]
-    units = unit.expand(*shape, size, size).reshape(state.cov.shape)
+    units = flat(unit, shape, 2)
     sparse, low_rank = ((part / units).to(dtype) for part in (state.sparse, state.low_rank))
     gap = _gap(state, sparse.double() * units, low_rank.double() * units)
     precision = sparse.double() - low_rank.double()

@@ -2,12 +2,13 @@
 
 import warnings
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from ..._checks import check_square
+from ..._checks import check_int, check_number, check_square
+from . import check_symmetric, checked_scale
 from .autograd import NotConvergedWarning
 from .certificate import log_determinant
 from .theta_step import half_theta_by_eigh
@@ -92,31 +93,48 @@ def log_det(matrix: Tensor) -> Tensor:
     return log_determinant(matrix.flatten(0, -3)).reshape(matrix.shape[:-2])
 
 
-def refuse_gradients(who: str, *inputs: object) -> None:
-    """Raise ValueError if an input requires a gradient."""
-    if any(isinstance(value, Tensor) and value.requires_grad for value in inputs):
-        raise ValueError(f"{who}: expected input without gradient, because it is not differentiable; detach() it.")
+def norm(*tensors: Tensor) -> Tensor:
+    """Return the joint Frobenius norm of each problem of the batch, its other dimensions kept."""
+    norms = torch.stack([torch.linalg.vector_norm(t, dim=tuple(range(1, t.ndim)), keepdim=True) for t in tensors])
+    return cast(Tensor, norms.norm(dim=0))
 
 
-def checked_problem(who: str, cov: Tensor, scale: str, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return symmetric float64 matrices in the penalty's unit, the unit, and the penalty's factors.
+def start_rho(v: Tensor, precision: Tensor) -> Tensor:
+    """Return the ρ of a warm start from its dual variable and precision."""
+    rho = norm(v) / norm(precision)
+    return torch.where(rho > 0, rho, 1.0)
+
+
+def flat(tensor: Tensor, shape: torch.Size, dims: int) -> Tensor:
+    """Expand the dimensions before the last ``dims`` to ``shape`` and flatten them to a batch."""
+    last = tensor.shape[-dims:]
+    return tensor.expand(*shape, *last).reshape(-1, *last)
+
+
+def checked_problem(
+    who: str, cov: Tensor, scale: str | None, weights: Tensor | None, tol: float, max_iter: int, *others: object
+) -> tuple[Tensor, Tensor, Tensor, str]:
+    """Return float64 matrices in the penalty's unit, the unit, the penalty's factors, the scale.
 
     With ``scale="raw"`` the unit is one number per matrix, the mean variance, which only helps
-    ADMM; with ``"correlation"`` it is that of each pair of variables.
+    ADMM; with ``"correlation"`` it is that of each pair of variables. ``others`` are further inputs
+    of the operation; none may need a gradient.
     """
+    check_square(who, cov)
+    scale = checked_scale(who, scale, cov, scales=("raw", "correlation"))
+    check_number(who, "tol", tol, strict=True)
+    check_int(who, "max_iter", max_iter, minimum=1)
+    if any(isinstance(value, Tensor) and value.requires_grad for value in (cov, weights, *others)):
+        raise ValueError(f"{who}: expected input without gradient, because it is not differentiable; detach() it.")
     cov = cov.double()
-    scales = cov.detach().diagonal(dim1=-2, dim2=-1).abs().clamp(min=torch.finfo(cov.dtype).tiny).sqrt()
-    asymmetry = ((cov - cov.mT).abs() / (scales.unsqueeze(-1) * scales.unsqueeze(-2))).max()
-    if not bool(torch.isfinite(cov).all()):
-        raise ValueError(f"{who}: expected finite matrices, got NaN or infinity; clean the input first.")
+    check_symmetric(who, cov, cov.new_zeros(()))
     variance = cov.diagonal(dim1=-2, dim2=-1)
     if bool((variance <= 0).any()):
         raise ValueError(
             f"{who}: expected a positive variance for every variable, got {float(variance.min()):.3g}, for which the "
             "problem has no minimum; drop constant variables."
         )
-    if float(asymmetry) > 1e-3:
-        raise ValueError(f"{who}: expected symmetric matrices, got a relative asymmetry of {float(asymmetry):.3g}.")
+    scales = variance.sqrt()
     unit = scales.unsqueeze(-1) * scales.unsqueeze(-2)
     if scale == "raw":
         unit = variance.mean(-1)[..., None, None].expand_as(cov)
@@ -129,4 +147,12 @@ def checked_problem(who: str, cov: Tensor, scale: str, weights: Tensor | None) -
                 f"got shape {tuple(weights.shape)} and a minimum of {float(weights.min()):.3g}."
             )
         off = off * 0.5 * (weights + weights.mT).to(cov)
-    return 0.5 * (cov + cov.mT) / unit, unit, off
+    return 0.5 * (cov + cov.mT) / unit, unit, off, scale
+
+
+def checked_penalty(who: str, name: str, value: float | Tensor, like: Tensor, *, strict: bool = False) -> Tensor:
+    """Return a finite penalty ≥ 0, or > 0, as (..., 1, 1) with the dtype and device of ``like``."""
+    number = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+    if not bool(((number > 0) if strict else (number >= 0)).all() and torch.isfinite(number).all()):
+        raise ValueError(f"{who}: expected a finite {name} {'>' if strict else '≥'} 0, got {value}.")
+    return number[..., None, None]
