@@ -27,6 +27,7 @@ from isice.train.scoring import add_evaluation
 from tests._faults import FAULTS, inject
 
 MOST_OPERATIONS = 200
+_export = export._export
 
 
 def network(seed):
@@ -70,15 +71,13 @@ def write_shared(folder, seed):
 
 @cache
 def program(seed):
-    shapes = ({0: torch.export.Dim("batch", min=1)},)
-    return torch.export.export(network(seed).eval(), (torch.rand(2, 1, 8, 8),), dynamic_shapes=shapes)
+    return _export(network(seed), (1, 8, 8))
 
 
 def write_program(folder, seed):
     facts = {"classes": ["a", "b"], "input": {"channels": 1, "image_size": 8}}
-    traced = program(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.export, "export", lambda *_, **__: traced)
+        patch.setattr(export, "_export", lambda model, shape: program(seed))
         patch.setattr(export, "_difference", lambda model, call, shape: 0.0)
         export.export_model(network(seed), facts, "torch", folder / "model.pt2")
 
@@ -92,7 +91,7 @@ def write_onnx(folder, seed):
     facts = {"classes": ["a", "b"], "input": {"channels": 1, "image_size": 8}}
     converted = onnx_program(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.export, "export", lambda *_, **__: None)
+        patch.setattr(export, "_export", lambda model, shape: None)
         # Two conversions differ in names of the trace; what is tested is writing.
         patch.setattr(torch.onnx, "export", lambda *_, **__: converted)
         patch.setattr(export, "_difference", lambda model, call, shape: 0.0)

@@ -123,8 +123,7 @@ def test_dense_and_sparse_products_with_the_curvature_agree():
 
 
 def test_an_extrapolation_beyond_definiteness_takes_shorter_steps():
-    eye = torch.eye(2, dtype=torch.float64)
-    coupled = torch.tensor([[1.0, 0.7], [0.7, 1.0]], dtype=torch.float64)
+    eye, coupled = torch.eye(2), torch.tensor([[1.0, 0.7], [0.7, 1.0]])
     points = [Point(0.9, eye[None], eye[None]), Point(0.5, coupled[None], eye[None])]
     precision, _ = extrapolated(eye[None], points, 0.1)  # a full step gives 1.4 off the diagonal
     assert 0.7 < float(precision[0, 0, 1]) < 1.0

@@ -85,14 +85,14 @@ class HeldOutLikelihood(Criterion):
     """Gaussian log-likelihood of the samples left out (folds F): values (L, F)."""
 
     def prepare(self, samples: Array, weight: Array | None, y: Any, groups: Any) -> None:
-        """Covariances of the training and the test part of each fold."""
-        folds = list(check_cv(self.model.cv, y, classifier=False).split(samples, y, groups))
-        self.train = self.model._part_covariances(samples, weight, [train for train, _ in folds], self.cov)
-        self.test = [self._test_covariance(samples, weight, train, test) for train, test in folds]
+        """Covariances of the training part of each fold."""
+        self.samples, self.weight = samples, weight
+        self.folds = list(check_cv(self.model.cv, y, classifier=False).split(samples, y, groups))
+        self.train = self.model._part_covariances(samples, weight, [train for train, _ in self.folds], self.cov)
 
-    def _test_covariance(self, samples: Array, weight: Array | None, train: Array, test: Array) -> Array:
+    def _test_covariance(self, fold: int) -> Array:
         """Covariance about the mean of the training part; from ranks, of the test part itself."""
-        model = self.model
+        model, samples, weight, (train, test) = self.model, self.samples, self.weight, self.folds[fold]
         if isinstance(model._source, str) and model._source in RANKS:
             return covariance(samples[test], model._source)
         own, others = (None if weight is None else weight[part] for part in (test, train))
@@ -101,10 +101,14 @@ class HeldOutLikelihood(Criterion):
 
     def evaluate(self, sparsities: Array, path: Iterable[Array]) -> Array:
         """Score each λ on each fold."""
-        scores = np.empty((len(sparsities), len(self.test)))
+        scores = np.empty((len(sparsities), len(self.folds)))
+        tests: dict[int, Array] = {}
         for value, fold, result in self.model._portions(self.train, sparsities):
+            # Only the folds of one portion at a time are kept.
+            tests = {f: tests[f] if f in tests else self._test_covariance(f) for f in fold.tolist()}
             precision = result.precision.cpu().numpy()
-            scores[value, fold] = [log_likelihood(self.test[f], p) for f, p in zip(fold, precision, strict=True)]
+            scores[value, fold] = [log_likelihood(tests[f], p) for f, p in zip(fold.tolist(), precision, strict=True)]
+            del result, precision
         return scores
 
     def curve(self) -> Array:

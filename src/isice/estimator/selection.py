@@ -18,7 +18,8 @@ from ..ops.correlation import partial_correlation
 from ..ops.graphical_lasso import GraphicalLassoResult, solve_path, sparsity_max
 from .covariances import Array
 from .criteria import CRITERIA, Criterion
-from .sparse_precision import SparsePrecision, threads, to_numpy
+from .parameters import to_numpy
+from .sparse_precision import SparsePrecision, threads
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +55,7 @@ class SparsePrecisionCV(SparsePrecision):
         n_subsamples: Subsamples of ``"stars"``.
         random_state: Seed of the subsamples.
         max_memory: Bytes that the solver may use: folds, subsamples and λ are solved as many at a
-            time as fit, at least one. The path itself, D² numbers for each λ, is kept beyond that.
+            time as fit, at least one. The data and the path, kept sparse, come on top.
         alphas: scikit-learn's name: the same as ``sparsities=alphas, scale="raw"``.
         scale, penalize_diagonal, weights, covariance_estimator, missing, reweight: See
             :class:`SparsePrecision`.
@@ -72,7 +73,8 @@ class SparsePrecisionCV(SparsePrecision):
         selection_spread_: Standard error over the folds (L,); None unless ``selection="cv"``.
         cv_results_: As in scikit-learn: ``"alphas"``, ``"mean_test_score"``, ``"std_test_score"``
             and the score of each split, for ``selection="cv"``.
-        precision_path_: Precision matrices of all data for each λ (L, D, D).
+        precision_path_: Precision matrices of all data for each λ (L, D, D), kept sparse and filled
+            on access.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(60, 4))
@@ -118,15 +120,14 @@ class SparsePrecisionCV(SparsePrecision):
                              "chosen without them. Use SparsePrecision.")  # fmt: skip
         cov = self._covariance(samples, weight)
         criterion = CRITERIA[self.selection](self, samples, weight, cov, y, groups)
-        precision, gap, n_iter = self._search(criterion, cov)
+        self._path, gap, n_iter = self._search(criterion, cov)
         best = criterion.best()
         self.sparsities_ = np.array(criterion.grid)
-        self.precision_path_ = precision
         self.selection_curve_, self.selection_spread_ = criterion.curve(), criterion.spread()
         if self.selection == "cv":
             self.cv_results_ = criterion.results()
         self._warn_at_edge(criterion, best, cov)
-        chosen = precision[best]
+        chosen = self._path[best].toarray()
         inverse = np.linalg.inv(chosen)
         solution = chosen, 0.5 * (inverse + inverse.T), gap[best], n_iter[best]
         self._store(samples, weight, cov, float(self.sparsities_[best]), *solution)
@@ -152,6 +153,14 @@ class SparsePrecisionCV(SparsePrecision):
         return plot_selection(self, **options)
 
     @property
+    def precision_path_(self) -> Array:
+        """Precision matrices of all data for each λ (L, D, D)."""
+        path = np.empty((len(self._path), *self._path[0].shape))
+        for place, precision in enumerate(self._path):
+            path[place] = precision.toarray()
+        return path
+
+    @property
     def _unit(self) -> str:
         return self.scale if self.alphas is None else "raw"
 
@@ -163,7 +172,8 @@ class SparsePrecisionCV(SparsePrecision):
         bytes_each = SOLVER_NUMBERS * 8 * covs.shape[-1] ** 2
         count = max(1, int(self.max_memory // bytes_each))
         if covs.shape[-1] >= PATH_SIZE and self.reweight is None:
-            yield from self._paths(covs, sparsities, count)
+            # On a CPU a path goes matrix by matrix anyway.
+            yield from self._paths(covs, sparsities, 1 if torch.device(self.device).type == "cpu" else count)
             return
         total = len(sparsities) * len(covs)
         for first in range(0, total, count):
@@ -176,13 +186,14 @@ class SparsePrecisionCV(SparsePrecision):
         """Solve ``count`` matrices at a time along the path, each λ from the solutions before."""
         grid, options = torch.as_tensor(sparsities, device=self.device), self._solver_options()
         for first in range(0, len(covs), count):
-            matrix = np.arange(first, min(first + count, len(covs)))
-            part = torch.as_tensor(covs[matrix], dtype=torch.float64, device=self.device)
+            part = torch.as_tensor(covs[first : first + count], dtype=torch.float64, device=self.device)
+            matrix = np.arange(first, first + len(part))
             with threads(self.n_jobs):
                 for value, result in enumerate(solve_path(part, grid, **options)):
                     yield np.full(len(matrix), value), matrix, result
+                    del result  # release its memory
 
-    def _search(self, criterion: Criterion, cov: Array) -> tuple[Array, Array, Array]:
+    def _search(self, criterion: Criterion, cov: Array) -> tuple[list[csr_array], Array, Array]:
         """Evaluate the first grid, then refine or extend it.
 
         Return the precision, gap and iterations of all data along the path.
@@ -196,6 +207,7 @@ class SparsePrecisionCV(SparsePrecision):
                     new[value].tolist(), map(csr_array, precision), gap, n_iter, strict=True
                 ):
                     solutions[sparsity] = tuple(solution)
+                del result, precision  # release their memory
             criterion.add(new, (solutions[value][0].toarray() for value in new.tolist()))
             grid, best = criterion.grid, criterion.best()
             if self.verbose:
@@ -211,11 +223,8 @@ class SparsePrecisionCV(SparsePrecision):
                     break
             else:
                 break
-        path = np.empty((len(criterion.grid), *cov.shape))
-        for place, sparsity in enumerate(criterion.grid):
-            path[place] = solutions[sparsity][0].toarray()
-        gaps, counts = zip(*(solutions[sparsity][1:] for sparsity in criterion.grid), strict=True)
-        return path, np.array(gaps), np.array(counts)
+        path, gaps, counts = zip(*(solutions[sparsity] for sparsity in criterion.grid), strict=True)
+        return list(path), np.array(gaps), np.array(counts)
 
     @property
     def _automatic(self) -> bool:

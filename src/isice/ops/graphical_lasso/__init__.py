@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..._checks import check_choice, check_int, check_number, check_square, is_half
-from .autograd import NotConvergedWarning, Problem, graphical_lasso_op, warn_unless_converged
+from .autograd import NotConvergedWarning, graphical_lasso_op, standardize, warn_unless_converged
 from .certificate import inverse_if_positive
 from .path import Point, cpu_path, extrapolated
 from .solver import POLISH_BELOW
@@ -167,10 +167,10 @@ def solve_path(cov: Tensor, sparsities: Tensor, **options: Any) -> Iterator[Grap
     for sparsity in sparsities:
         init = None
         if points:
-            precision, dual = extrapolated(cov.detach().double(), points, float(sparsity))
+            precision, dual = extrapolated(cov, points, float(sparsity))
             init = GraphicalLassoResult(precision, precision, precision, precision, dual)
         result = graphical_lasso(cov, sparsity, init=init, **options)
-        points = [*points[-1:], Point(float(sparsity), result.precision.detach().double(), result.dual)]
+        points = [*points[-1:], Point.of(float(sparsity), cov, result.precision, result.dual)]
         yield result
 
 
@@ -195,7 +195,7 @@ def _cpu_path(
     cov: Tensor,
     sparsities: Tensor,
     *,
-    scale: str,
+    scale: str = DEFAULT_SCALE,
     weights: Tensor | None = None,
     tol: float = DEFAULT_TOL,
     max_iter: int = 5000,
@@ -205,11 +205,13 @@ def _cpu_path(
     for sparsity in sparsities[[0, -1]]:
         _check_solvable(cov, unit * sparsity, penalize_diagonal=False)
     shape, size = torch.broadcast_shapes(cov.shape[:-2], unit.shape[:-2]), cov.shape[-1]
-    flat_cov, flat_unit = (m.expand(*shape, size, size).reshape(-1, size, size) for m in (cov, unit))
-    problem = Problem(flat_cov, flat_unit, penalize_diagonal=False)
-    for outputs in cpu_path(problem, sparsities.tolist(), tol, max_iter):
+    first, second = (m.expand(*shape, size, size).reshape(-1, size, size) for m in (cov, unit))
+    standard, unit, deviation = standardize(first, second, penalize_diagonal=False)[:3]
+    del first, second  # release their memory
+    for outputs in cpu_path(standard, unit, deviation, sparsities.tolist(), tol, max_iter):
         warn_unless_converged(outputs.gap, tol * size, max_iter, cov.dtype)
         yield GraphicalLassoResult(*(t.reshape((*shape, *t.shape[1:])) for t in outputs))
+        del outputs
 
 
 def sparsity_max(cov: Tensor, *, weights: Tensor | None = None, scale: str | None = None) -> Tensor:
@@ -323,7 +325,7 @@ def _check_solvable(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) -> No
     """Raise ValueError on input for which the minimum does not exist or has no meaning."""
     who = "graphical_lasso"
     cov, penalty = cov.detach(), penalty.detach()
-    _check_symmetric(who, cov, penalty)
+    check_symmetric(who, cov, penalty)
     if bool((penalty < 0).any()):
         raise ValueError(f"{who}: expected sparsity ≥ 0 and weights ≥ 0, got {float(penalty.min()):.3g}.")
     variance = cov.diagonal(dim1=-2, dim2=-1)
@@ -343,7 +345,8 @@ def _check_solvable(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) -> No
         )
 
 
-def _check_symmetric(who: str, cov: Tensor, penalty: Tensor) -> None:
+def check_symmetric(who: str, cov: Tensor, penalty: Tensor) -> None:
+    """Raise ValueError unless matrices and penalties are finite and the matrices symmetric."""
     finite_penalty = bool(torch.isfinite(penalty).all())
     if finite_penalty and torch.equal(cov, cov.mT) and math.isfinite(float(cov.sum())):
         return

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from .certificate import chunks, duality_gap, estimated_gap, rough_gap
+from .certificate import chunks, duality_gap, estimated_gap, rough_gap, rows
 from .start import Start
 from .theta_step import (
     Guard,
@@ -29,6 +29,7 @@ SETTLE = 100  # iterations after which ρ changes less and less, which convergen
 ACCELERATE = 20  # iterations after which the iteration is accelerated
 RESTART = 60  # iterations after which ρ is balanced and the acceleration starts afresh
 MEMORY = 5  # images that the acceleration combines
+MEMORY_ENTRIES = 2**21  # entries of one matrix's images, which limits those of large matrices to two
 MAX_GROWTH = 2.0  # of the move, above which an extrapolation has failed
 MAX_WAIT = 12  # iterations between two checks of a gap
 STALLED = 20  # iterations without halving the gap after which rounding prevents progress
@@ -83,7 +84,7 @@ class Solution(NamedTuple):
 
     def start(self, index: Tensor, dtype: torch.dtype) -> Start:
         """Return the selected matrices as a starting point."""
-        return Start(*(tensor[index].to(dtype) for tensor in (self.precision, self.dual, self.rho)))
+        return Start(*(rows(tensor, index).to(dtype) for tensor in (self.precision, self.dual, self.rho)))
 
 
 class Anderson:
@@ -94,16 +95,17 @@ class Anderson:
     """
 
     def __init__(self) -> None:
-        self.count = 0
-        self.moves = self.images = torch.empty(0)  # (B, MEMORY, D²)
+        self.count, self.memory = 0, MEMORY
+        self.moves = self.images = torch.empty(0)  # (B, memory, D²)
 
     def extrapolate_(self, point: Tensor, image: Tensor) -> None:
         """Overwrite the image (B, D, D) of a point by the next point, and the point."""
         move, flat = torch.sub(image, point, out=point).flatten(1), image.flatten(1)
         if self.count == 0:
-            self.moves = move.new_empty(len(move), MEMORY, move.shape[1])
+            self.memory = max(2, min(MEMORY, MEMORY_ENTRIES // move.shape[1]))
+            self.moves = move.new_empty(len(move), self.memory, move.shape[1])
             self.images = torch.empty_like(self.moves)
-        slot, last = self.count % MEMORY, (self.count - 1) % MEMORY
+        slot, last = self.count % self.memory, (self.count - 1) % self.memory
         length, before = (torch.linalg.vector_norm(m, dim=1) for m in (move, self.moves[:, last]))
         failed = length > MAX_GROWTH * before if self.count else length < 0
         for history, newest in ((self.moves, move), (self.images, flat)):
@@ -124,7 +126,8 @@ class Anderson:
         """Return the history of some of the matrices."""
         part = Anderson()
         if self.count:
-            part.count, part.moves, part.images = self.count, self.moves[where], self.images[where]
+            part.count, part.memory = self.count, self.memory
+            part.moves, part.images = self.moves[where], self.images[where]
         return part
 
 
@@ -319,7 +322,7 @@ def _all_far(z: Tensor, dual: Tensor, schedule: CheckSchedule, due: list[int], i
 def _exact_gaps(state: _State, z: Tensor, dual: Tensor, which: list[int]) -> list[float]:
     gaps: list[float] = []
     for where in chunks(torch.tensor(which, dtype=torch.int64, device=dual.device)) if which else ():
-        gaps += duality_gap(state.cov[where], state.penalty[where], z[where], dual[where]).tolist()
+        gaps += duality_gap(*(rows(m, where) for m in (state.cov, state.penalty, z, dual))).tolist()
     return gaps
 
 

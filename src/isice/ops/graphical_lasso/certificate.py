@@ -13,6 +13,11 @@ def chunks(batch: Tensor) -> tuple[Tensor, ...]:
     return torch.split(batch, max(8, -(-len(batch) // N_CHUNKS)))
 
 
+def rows(batch: Tensor, index: Tensor) -> Tensor:
+    """Return some matrices of a batch, in its order, without a copy if they are all of them."""
+    return batch if len(index) == len(batch) else batch[index]
+
+
 def cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return Cholesky factors and, per matrix, 0 if it is positive definite.
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .autograd import Problem, standardize
 from .certificate import cholesky
 from .newton import Iterate, is_sparse, newton
 from .solver import WHOLE_SIZE, Outputs, solve, solve_connected
@@ -22,35 +21,41 @@ MAX_HALVINGS = 4  # of an extrapolation whose precision is indefinite
 
 
 class Point(NamedTuple):
-    """λ, precision and dual (B, D, D) of a solution."""
+    """λ, precision and (W − S)/λ of a solution (B, D, D), in float32: a start needs few digits."""
 
     sparsity: float
     precision: Tensor
-    dual: Tensor
+    signs: Tensor
+
+    @classmethod
+    def of(cls, sparsity: float, cov: Tensor, precision: Tensor, dual: Tensor) -> "Point":
+        """Return the point of a solution."""
+        signs = torch.sub(dual, cov.detach()).div_(sparsity or 1.0)
+        return cls(sparsity, precision.detach().float(), signs.float())
 
 
 def extrapolated(cov: Tensor, points: list[Point], sparsity: float) -> tuple[Tensor, Tensor]:
-    """Continue precision and dual linearly in λ, the dual by (W − S)/λ, its signs on the support.
+    """Continue precision and signs linearly in λ; return the precision and the dual, in float32.
 
-    Zeros and signs of the precision stay. Where it becomes indefinite, the precision of shorter
-    steps is taken. The dual may exceed its bounds.
+    Zeros and signs of the precision stay. Where it becomes indefinite, shorter steps are taken. The
+    dual may exceed its bounds.
     """
-    last = points[-1]
-    if len(points) == 1 or not points[0].sparsity > last.sparsity > sparsity > 0:
-        return last.precision, last.dual
-    first = points[0]
-    rate = (sparsity - last.sparsity) / (last.sparsity - first.sparsity)
-    v = torch.lerp((first.dual - cov).div_(first.sparsity), (last.dual - cov).div_(last.sparsity), 1 + rate)
-    precision = last.precision
+    rate = _rate(points, sparsity)
+    first, last = points[0], points[-1]
+    dual = torch.lerp(first.signs, last.signs, 1 + rate).mul_(sparsity).add_(cov.detach().float())
     for _ in range(MAX_HALVINGS):
-        trial = _moved(first.precision, last.precision, rate)
-        positive = torch.linalg.cholesky_ex(trial).info == 0
+        precision = _moved(first.precision, last.precision, rate)
+        positive = torch.linalg.cholesky_ex(precision).info == 0
         if bool(positive.all()):
-            precision = trial
-            break
-        precision = torch.where(positive[..., None, None], trial, precision)
+            return precision, dual
         rate = 0.5 * rate
-    return precision, v.mul_(sparsity).add_(cov)
+    return torch.where(positive[..., None, None], precision, last.precision), dual
+
+
+def _rate(points: list[Point], sparsity: float) -> float:
+    """Return the next step in λ as a multiple of the last one, zero where there is none."""
+    first, last = points[0].sparsity, points[-1].sparsity
+    return (last - sparsity) / (first - last) if first > last > sparsity else 0.0
 
 
 def _moved(first: Tensor, last: Tensor, rate: float) -> Tensor:
@@ -58,21 +63,31 @@ def _moved(first: Tensor, last: Tensor, rate: float) -> Tensor:
     return trial.mul_(trial * last > 0)
 
 
-def cpu_path(problem: Problem, sparsities: list[float], tol: float, max_iter: int) -> Iterator[Outputs]:
-    """Solve float64 problems for descending λ, matrix by matrix; the diagonal is not penalized.
+def cpu_path(
+    cov: Tensor, unit: Tensor, scale: Tensor, sparsities: list[float], tol: float, max_iter: int
+) -> Iterator[Outputs]:
+    """Solve float64 problems for descending λ, matrix by matrix.
 
-    The penalty of ``problem`` is that of λ = 1.
+    Args:
+        cov: Standardized matrices (B, D, D).
+        unit: Penalties for λ = 1, with a zero diagonal.
+        scale: Standard deviations (B, D, 1), for the units of the results.
+        sparsities: λ, descending.
+        tol: Largest gap per variable.
+        max_iter: Largest number of iterations.
     """
-    standard, unit, scale, _ = standardize(problem.cov, problem.penalty, penalize_diagonal=False)
-    units = None if bool((scale == 1).all()) else scale * scale.mT
-    paths = [_Path(s, u, tol, max_iter) for s, u in zip(standard, unit, strict=True)]
+    paths = [_Path(s, u, tol, max_iter) for s, u in zip(cov, unit, strict=True)]
+    standard = bool((scale == 1).all())
     for sparsity in sparsities:
         parts = [path.solve(sparsity) for path in paths]
         found = parts[0] if len(parts) == 1 else Outputs(*(torch.cat(t) for t in zip(*parts, strict=True)))
-        if units is not None:
+        del parts
+        if not standard:
+            units = scale * scale.mT
             precision, covariance, dual = found.precision / units, found.covariance * units, found.dual * units
             found = found._replace(precision=precision, covariance=covariance, dual=dual)
         yield found
+        del found  # release its memory
 
 
 class _Path:
@@ -81,50 +96,47 @@ class _Path:
     def __init__(self, cov: Tensor, unit: Tensor, tol: float, max_iter: int) -> None:
         self.cov, self.unit, self.tol, self.max_iter = cov, unit, tol, max_iter
         self.points: list[Point] = []
-        self.inverse = cov  # of the last precision
-        self.factor: tuple[Tensor, Tensor] | None = None
+        self.last: Iterate | None = None
         self.sparse, self.slow = True, 0  # λ in a row that took more than one Newton step
 
     def solve(self, sparsity: float) -> Outputs:
         """Solve for the next λ."""
         penalty = self.unit * sparsity
-        found = self._by_newton(penalty, sparsity) if self.points and self.sparse else None
+        found = self._by_newton(penalty, sparsity) if self.last is not None else None
         if found is None:
-            self.factor = None
+            self.last = None
             found = self._by_solver(penalty, sparsity)
-        self.points = [*self.points[-1:], Point(sparsity, found.precision, found.dual)]
-        self.inverse = found.covariance[0]
+        self.points = [*self.points[-1:], Point.of(sparsity, self.cov, found.precision, found.dual)]
         return found
 
     def _by_solver(self, penalty: Tensor, sparsity: float) -> Outputs:
-        cov, penalty, size = self.cov[None], penalty[None], len(self.cov)
-        if not self.points or self.sparse:
-            return solve(cov, penalty, self.tol, self.max_iter)
-        init = torch.stack(extrapolated(cov, self.points, sparsity), dim=1)
-        return solve_connected(cov, penalty, torch.tensor([size]), self.tol, self.max_iter, init, None)
+        cov, penalty = self.cov[None], penalty[None]
+        if self.sparse:
+            found = solve(cov, penalty, self.tol, self.max_iter)
+            theta = found.precision[0]
+            self.last = Iterate(theta, found.covariance[0], cholesky(found.precision))
+            return found
+        start = torch.stack(extrapolated(cov, self.points, sparsity), dim=1)
+        return solve_connected(cov, penalty, torch.tensor([len(self.cov)]), self.tol, self.max_iter, start, None)
 
     def _by_newton(self, penalty: Tensor, sparsity: float) -> Outputs | None:
         """Return None, and end the use of the method, if the graph is not sparse or it fails."""
-        size, last = len(self.cov), self.points[-1]
+        size, start, guess = len(self.cov), self.last, None
+        assert start is not None
         if size > WHOLE_SIZE and int(torch.count_nonzero(self.cov.abs() > penalty)) < 2 * size:
             return None  # components are small
-        theta, guess, start = last.precision[0], None, None
-        self.sparse = is_sparse(theta)
+        self.sparse = is_sparse(start.theta)
         if not self.sparse:
             return None
-        if len(self.points) == 2 and self.points[0].sparsity > last.sparsity > sparsity:
-            rate = (sparsity - last.sparsity) / (last.sparsity - self.points[0].sparsity)
-            if self.slow < MAX_SLOW:
-                guess = (theta - self.points[0].precision[0]).mul_(rate)
-            else:
-                start = Iterate.of(_moved(self.points[0].precision[0], theta, rate))
-        if start is None:
-            start = Iterate(theta, self.inverse, self.factor or cholesky(theta[None]))
+        rate, first = _rate(self.points, sparsity), self.points[0].precision[0]
+        if self.slow < MAX_SLOW:
+            guess = (start.theta - first).mul_(rate)
+        else:
+            start = Iterate.of(_moved(first.double(), start.theta, rate)) or start
         found = newton(self.cov, penalty, self.tol * size, start, min(self.max_iter, MAX_STEPS), guess)
         self.sparse = found is not None
         if found is None:
             return None
-        solution, now = found
+        solution, self.last = found
         self.slow = self.slow + 1 if self.slow >= MAX_SLOW or int(solution.n_iter) > 1 else 0
-        self.factor = now.factor
-        return Outputs(solution.precision, now.inverse[None], solution.gap, solution.n_iter, solution.dual)
+        return Outputs(solution.precision, self.last.inverse[None], solution.gap, solution.n_iter, solution.dual)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .admm import Solution, Strategy, admm
-from .certificate import chunks, duality_gap, duality_gap_and_inverse, inverse_if_positive
+from .certificate import chunks, duality_gap, duality_gap_and_inverse, inverse_if_positive, rows
 from .newton import Iterate, links, local_start, newton
 from .polish import polish
 from .screening import blocks_by_size, component_labels
@@ -254,10 +254,10 @@ def _in_double_precision(
     still_open = (solution.gap > bound) & (solution.n_iter < max_iter)
     if not bool(still_open.any()):
         return solution
-    merged = Solution(*(tensor.clone() for tensor in solution))
+    merged = None
     chosen = strategy or Strategy.fastest(cov[:0].double())
     for part in chunks(still_open.nonzero()[:, 0]):
-        part_cov, part_penalty = cov[part].double(), penalty[part].double()
+        part_cov, part_penalty = rows(cov, part).double(), rows(penalty, part).double()
         more = admm(
             part_cov,
             part_penalty,
@@ -266,9 +266,13 @@ def _in_double_precision(
             max_iter=max_iter - int(solution.n_iter[part].max()),
             strategy=chosen,
         )
-        for old, new in zip(merged, more._replace(n_iter=solution.n_iter[part] + more.n_iter), strict=True):
+        more = more._replace(n_iter=solution.n_iter[part] + more.n_iter)
+        if len(part) == len(cov):
+            return Solution(*(new.to(old.dtype) for old, new in zip(solution, more, strict=True)))
+        merged = merged or Solution(*(tensor.clone() for tensor in solution))
+        for old, new in zip(merged, more, strict=True):
             old[part] = new.to(old.dtype)
-    return merged
+    return merged or solution
 
 
 def _continued(cov: Tensor, penalty: Tensor, solution: Solution, part: Tensor, strategy: Strategy) -> Start:

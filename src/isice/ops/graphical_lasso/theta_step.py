@@ -41,7 +41,8 @@ def half_theta_by_eigh(b: Tensor, rho: Tensor) -> Tensor:
     four_rho = 4 * rho.squeeze(-1)
     larger = torch.addcmul(four_rho, values, values).sqrt_().add_(values.abs())
     half = torch.where(values < 0, larger / four_rho, larger.reciprocal())
-    return cast(Tensor, (vectors * half.unsqueeze(-2)) @ vectors.mT)
+    scaled = vectors.mul_(half.sqrt_().unsqueeze(-2))
+    return cast(Tensor, scaled @ scaled.mT)
 
 
 def half_theta_by_newton_schulz(b: Tensor, rho: Tensor) -> Tensor:
