@@ -22,13 +22,13 @@ def public_names(module: ModuleType) -> list[str]:
     """Return ``__all__``, or the functions and classes that the module defines or collects."""
     if hasattr(module, "__all__"):
         return sorted(module.__all__)
-    collects = module.__name__ == "isice.functional"
+    collects = {"isice.functional": "isice.", "isice.config": "isice._augment_config"}
     return sorted(
         name
         for name, value in vars(module).items()
         if not name.startswith("_")
         and (inspect.isroutine(value) or inspect.isclass(value))
-        and (value.__module__.startswith("isice.") if collects else value.__module__ == module.__name__)
+        and value.__module__.startswith((module.__name__, collects.get(module.__name__, module.__name__)))
     )
 
 
@@ -66,6 +66,6 @@ def pages() -> dict[Path, str]:
 
 def _about(page: str) -> str:
     if page == "poolings":
-        return "One class per published method; [Methods](../methods.md) compares them."
+        return "One class per method; [Methods](../methods.md) compares them."
     text = inspect.getdoc(importlib.import_module(f"isice.{page}")) or ""
     return text.partition("\n")[0].lstrip("①②③④⑤⑥⑦⑧⑨ ")
