@@ -53,8 +53,7 @@ def write_arrays(path: Path, **arrays: Any) -> None:
 def replace_files(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder whose files replace those of the same name in ``folder``.
 
-    They are moved after the block. If the block or a move fails,
-    ``folder`` keeps its earlier files.
+    They are moved after the block; if the block or a move fails, ``folder`` stays as it was.
     """
     folder.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".new-", suffix=".partial", dir=folder))

@@ -10,12 +10,11 @@ class AugmentConfig:
     """Random changes of training batches on the device, after the transform of ``data``.
 
     ``crop_scale`` is the smallest area of a random resized crop (1 is none), ``crop_ratio`` its
-    largest aspect ratio. ``translate`` is the largest shift as a share of the side, ``rotate``
-    the largest angle in degrees. ``policy`` is ``trivial`` (TrivialAugment) or ``rand``
-    (RandAugment), both without equalization. ``color`` is the strength of changes of brightness,
-    contrast and saturation, ``erase`` the probability of random erasing. ``mixup`` and
-    ``cutmix`` are the α of their Beta distributions; with both, each step chooses one.
-    ``mix_prob`` is the share of mixed steps.
+    largest aspect ratio. ``translate`` is the largest shift as a share of the side, ``rotate`` the
+    largest angle in degrees. ``policy`` is ``trivial`` (TrivialAugment) or ``rand`` (RandAugment),
+    both without equalization. ``color`` changes brightness, contrast and saturation, ``erase`` the
+    probability of random erasing. ``mixup`` and ``cutmix`` are the α of their Beta distributions;
+    with both, each step chooses one. ``mix_prob`` is the share of mixed steps.
     """
 
     crop_scale: float = 1.0

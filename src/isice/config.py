@@ -66,8 +66,7 @@ class DataConfig:
     ``split_seed``, is held out for validation. ``transform``, ``mean`` and ``std`` default to those
     of the dataset. ``on_bad_image`` stops at an unreadable image or skips and counts it. ``cache``
     keeps decoded images in memory, with identical results, or on the GPU, whose decoder and
-    resizing differ slightly. ``balanced`` draws training images with replacement, all classes
-    equally often.
+    resizing differ slightly. ``balanced`` draws all classes equally often, with replacement.
     """
 
     name: str = "digits"

@@ -1,7 +1,6 @@
 """All operations in one namespace: ``import isice.functional as F``.
 
-They are batched, run on CPU and CUDA in float32 and float64, and are differentiable unless
-documented otherwise.
+They are batched, run on CPU and CUDA in float32 and float64, and differentiable unless noted.
 """
 
 import warnings

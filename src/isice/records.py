@@ -9,8 +9,7 @@ This module is the only place that knows the file. Fields of every record:
 - ``hash``, ``config``, ``seed``: what was computed.
 - ``started``, ``commit``, ``versions``, ``hardware``: when, with which code, on which machine.
 
-A finished record also holds the results of its job. Torch is not imported here: reports read
-records without it.
+A finished record also holds the results of its job. Reports read records without torch.
 """
 
 import datetime
@@ -184,8 +183,7 @@ def versions() -> dict[str, str]:
 def commit() -> str | None:
     """Return the commit of the checkout that this package is imported from, or None.
 
-    Uncommitted changes add ``+dirty``. ``ISICE_COMMIT`` names the commit of a copy without its
-    repository.
+    Uncommitted changes add ``+dirty``. ``ISICE_COMMIT`` names the commit of a copy without git.
     """
     if os.environ.get("ISICE_COMMIT"):
         return os.environ["ISICE_COMMIT"]

@@ -13,8 +13,7 @@ from .pooling import Pooling, create_pooling
 def check_pooling(layer: Pooling, *, trace: bool = True) -> None:
     """Check a pooling layer against the contract that models, training and export rely on.
 
-    The checks of :data:`POOLING_CHECKS` run on copies of the layer. All failures are reported
-    together.
+    The checks of :data:`POOLING_CHECKS` run on copies of the layer and are reported together.
 
     Args:
         layer: A registered layer, for 2 to 32 channels to be quick.

@@ -57,8 +57,7 @@ def run(
 ) -> None:
     """Run the configurations of an experiment that have no finished record, and write its report.
 
-    Rerun the same command to resume. Without --out, all experiments share the finished runs in
-    runs/.
+    Rerun the same command to resume. Without --out, experiments share the finished runs in runs/.
 
     Examples:
 

@@ -31,8 +31,7 @@ def report(
 ) -> None:
     """Print the tables of a folder of runs; write report.md, report.tex and report.html.
 
-    For an experiment of the paper: the paper's numbers, ours and the difference; — marks a missing
-    record.
+    For an experiment of the paper: its numbers, ours and the difference; — marks a missing record.
 
     Examples:
 

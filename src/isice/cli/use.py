@@ -69,8 +69,7 @@ def predict(
 ) -> None:
     """Predict the classes of image files. Exit status 1 if some are unreadable.
 
-    Unreadable images are reported on stderr, or in their entries with --json. The others are
-    predicted.
+    Unreadable images are skipped, and reported on stderr or in their entries with --json.
 
     Examples:
 

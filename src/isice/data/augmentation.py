@@ -73,8 +73,7 @@ class Augmentation:
     ) -> Mixed:
         """Change float images (B, C, H, W), rows ``begin`` and on of ``total`` in their step.
 
-        The draws of an image do not depend on how a step's images are divided
-        over processes and portions.
+        The draws of an image do not depend on how a step is divided over processes and portions.
         """
         total, rng = len(images) if total is None else total, np.random.default_rng(seed)
         height, width = images.shape[-2:]
@@ -121,8 +120,7 @@ def _interval(center: float, length: float, size: int) -> tuple[int, int]:
 def draw_parameters(config: AugmentConfig, images: int, aspect: float, rng: np.random.Generator) -> dict[str, Array]:
     """Draw one value per image of every parameter that is needed; ``aspect`` is height over width.
 
-    ``theta_0`` … ``theta_5`` are the rows of the affine map from output to
-    input coordinates in [−1, 1].
+    ``theta_0`` … ``theta_5`` are the rows of the affine map from output to input, in [−1, 1].
     """
     table: dict[str, Array] = {}
     geometry = {name: np.zeros(images) for name in ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")}

@@ -28,8 +28,7 @@ class GpuBatches:
     """Batches of a split from pixels cached on a device; iterates like a ``DataLoader``.
 
     Args:
-        split: The images. Its transform must produce one size, and its only random step may be a
-            flip.
+        split: The images. Its transform must give one size and have no random step but a flip.
         batch_sampler: Yields lists of indices, once per epoch, as for a ``DataLoader``.
         device: Device of the cache and of the batches.
 

@@ -31,8 +31,7 @@ class BadImageError(ValueError):
 def read_image(path: str | Path) -> Tensor:
     """Decode an image file to RGB pixels (3, H, W), uint8.
 
-    Of an animation, the first frame is decoded. Of 16-bit images, the high
-    byte of each value is used.
+    Animations give their first frame, 16-bit images the high byte of each value.
 
     Raises:
         BadImageError: The file is missing, cannot be decoded or has too many pixels.

@@ -1,7 +1,6 @@
 """Read the files of each dataset in their published layout.
 
-One function per dataset, from a config to a :class:`Loaded`. :mod:`isice.data.splits` verifies the
-sizes.
+One function per dataset maps a config to :class:`Loaded`; :mod:`isice.data.splits` verifies sizes.
 """
 
 import csv

@@ -1,7 +1,6 @@
 """① Gaussian textures whose classes differ only in the covariance of the channels.
 
-Every channel of every class has mean zero and variance one, so first-order pooling cannot separate
-the classes.
+Every channel of a class has mean zero and variance one: first-order pooling cannot separate them.
 """
 
 import torch
@@ -52,8 +51,7 @@ def _paired(channels: int, generator: torch.Generator) -> Tensor:
 def gaussian_fields(covariances: Tensor, *, size: int, smoothness: float = 0.5, seed: int = 0) -> Tensor:
     """Draw one Gaussian field with mean zero on a torus for each channel covariance (B, C, C).
 
-    ``smoothness`` is the weight of the neighbours in a 3×3 blur that keeps the variances, 0 for
-    white noise.
+    ``smoothness`` is the weight of neighbours in a 3×3 blur of equal variance, 0 for white noise.
     """
     check_int("gaussian_fields", "size", size, minimum=3)
     check_number("gaussian_fields", "smoothness", smoothness)

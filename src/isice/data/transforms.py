@@ -62,10 +62,9 @@ def create_transforms(
 
     Args:
         kind: ``"none"`` resizes to size×size without keeping the aspect ratio, ``"paper"`` also
-            flips at random, ``"center"`` resizes the shorter side to ``size``, takes the
-            central square and flips, ``"crop"`` takes a random resized crop and flips,
-            ``"randaugment"`` adds RandAugment to ``"crop"``. Evaluation resizes, or takes the
-            central crop where training crops.
+            flips at random, ``"center"`` resizes the shorter side to ``size``, takes the central
+            square and flips, ``"crop"`` takes a random resized crop and flips, ``"randaugment"``
+            adds RandAugment to ``"crop"``. Evaluation resizes, or crops the centre.
         size: Height and width of the result.
         mean, std: The normalisation per channel; both None for none.
         color_jitter: Strength of random brightness, contrast and saturation changes; 0 for none.

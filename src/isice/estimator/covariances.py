@@ -55,8 +55,7 @@ def covariance(
 
     Args:
         samples: Observations; NaN marks a missing value.
-        estimator: ``"empirical"``, a rank correlation of :data:`RANKS`, or a
-            scikit-learn covariance estimator.
+        estimator: ``"empirical"``, one of :data:`RANKS`, or a scikit-learn covariance estimator.
         sample_weight: Non-negative weights (N,), for ``"empirical"`` only.
         assume_centered: Whether the data have mean zero already.
     """

@@ -36,11 +36,9 @@ class LatentSparsePrecision(SolverParameters, GraphMixin, EmpiricalCovariance): 
         device: Where to solve, such as ``"cuda"``.
 
     Attributes:
-        precision_: Inverse covariance of the observed variables (D, D), sparse
-            part minus low-rank part.
+        precision_: Inverse covariance of the observed variables (D, D), sparse minus low-rank.
         covariance_: Its inverse (D, D).
-        sparse_: Precision given the hidden variables (D, D), with exact zeros;
-            the graph is its support.
+        sparse_: Precision given the hidden variables (D, D), with exact zeros: the graph.
         low_rank_: What the hidden variables add (D, D), positive semi-definite.
         rank_: Rank of the low-rank part, an estimate of the number of hidden variables.
         partial_correlation_: Partial correlations given the hidden variables too (D, D).

@@ -43,9 +43,8 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
             ``"nonparanormal"``, the correlation of a Gaussian copula from ranks with the standard
             deviations of the data; a scikit-learn estimator such as ``LedoitWolf()``;
             ``"precomputed"``: X is a covariance matrix.
-        missing: ``"raise"``, or ``"pairwise"`` to correlate each pair of variables over
-            the samples that have both. Like rank correlations, the matrix is projected to
-            be positive semi-definite.
+        missing: ``"raise"``, or ``"pairwise"`` to correlate each pair over the samples that have
+            both. Like rank correlations, it is projected to a positive semi-definite matrix.
         reweight: ``"adaptive"`` (adaptive lasso), ``"scad"`` or ``"mcp"``: three further solves
             with weights from the solution before, the local linear approximation of a penalty that
             biases strong edges less.

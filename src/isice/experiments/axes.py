@@ -31,8 +31,7 @@ class Value:
         settings: Config fields (``"data.name"``) and their values.
         recipe: Recipe that replaces the experiment's for this value.
         repeat: Config fields and values to average over, such as the splits of a dataset.
-        kind: Kind of job that replaces the experiment's for this value; its config must have the
-            same fields.
+        kind: Kind of job instead of the experiment's; its config must have the same fields.
         pooling: Options that are added to the spec ``model.pooling``.
     """
 

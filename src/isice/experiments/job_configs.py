@@ -1,8 +1,7 @@
 """The kinds of jobs and their configs, found in ``jobs/`` by file name.
 
 A kind is one file, ``jobs/<kind>.py``, with a variable ``JOB`` (see :class:`Job`). Such a file
-imports torch only inside its functions, so that experiments and reports can read configs without
-it.
+imports torch only inside its functions: experiments and reports read configs without it.
 """
 
 import importlib

@@ -81,8 +81,7 @@ class Experiment:
         after: Text for the report on what to do with the finished runs.
         images: Number of test images in the heat maps of the report.
         weights: Weight files by backbone, see :mod:`isice.experiments.weight_files`.
-        adapt: Completes the config of every training run, such as its
-            normalisation by its backbone.
+        adapt: Completes the config of a training run, such as its normalisation.
     """
 
     name: str

@@ -43,8 +43,7 @@ class Metric:
     Attributes:
         name: Name in the published table.
         label: Name in reports.
-        key: Path in the record (``"accuracy.test"``); ``"evaluation.…"`` is read from the run's
-            evaluation.json.
+        key: Path in the record (``"accuracy.test"``), or ``"evaluation.…"`` in evaluation.json.
         scale: Factor on the stored number.
         digits: Decimals shown.
         of: For a ratio, the metric to divide.

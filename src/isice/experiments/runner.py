@@ -56,8 +56,7 @@ def run_experiment(
         share: Let other processes run cells of the same folder: a cell that one of them works on is
             left to it, and taken over if that process ends without finishing it. False raises
             :class:`isice.run_lock.RunInUse`, for runs that several processes compute together.
-        limits: Values of axes that the cells are limited to, and the
-            reports of the folder with them.
+        limits: Values of axes that the cells and the reports of the folder are limited to.
         tell: Called with a line of text for skipped and failed cells.
     """
     out, before = Path(out), None

@@ -37,8 +37,7 @@ def evaluate_run(
         folder: The run folder.
         split: ``"test"``, ``"val"`` or ``"train"``.
         which: The checkpoint: ``"best"``, the epoch that the record reports, or ``"last"``.
-        flip: Average the probabilities of each image and its mirror image; always so if
-            the run sets ``eval_flip``.
+        flip: Average over each image and its mirror image; set if the run has ``eval_flip``.
         settings: Overrides of the config (``"data.root=…"``,
             ``"device=cpu"``, ``"precision=fp32"``).
         track: Wraps the iterator over batches, to display progress.

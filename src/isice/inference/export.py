@@ -78,8 +78,7 @@ def export_model(model: nn.Module, facts: dict[str, Any], format: str, path: Pat
 
     Args:
         model: The network.
-        facts: ``classes`` and ``input``, stored in the file. ``input``
-            gives channels and image size.
+        facts: ``classes`` and ``input`` (channels, image size), stored in the file.
         format: ``"onnx"`` or ``"torch"``.
         path: The file.
     """

@@ -189,8 +189,7 @@ def epilogue(result, tile, scalars, trace, derivative_scale, corner, lanes, zero
     Args:
         result: The tile in the workspace, and behind it that of the derivative.
         tile: The same tile of the tiled matrices.
-        derivative_scale: Scale of the derivative in ``result``, for a
-            direction of norm DIRECTION_NORM.
+        derivative_scale: Scale of the derivative in ``result`` (norm DIRECTION_NORM).
         lanes, zeros: Index vectors and zeros of a strip.
 
     Returns:

@@ -259,8 +259,7 @@ def run(
         source: Symmetric matrices.
         D: Their number of rows.
         n_iter: Newton–Schulz steps, at most :data:`schedule.MAX_STEPS`.
-        kind: ``"inverse"``, ``"sqrt"`` or ``"inverse_sqrt"``; an inverse
-            root takes two steps or more.
+        kind: ``"inverse"``, ``"sqrt"`` or ``"inverse_sqrt"``; the last takes at least two steps.
         precision: A key of :data:`schedule.PLANES`.
         shift: Added to the diagonal first.
         cotangent: Of the result, or with ``step`` of the next S; symmetric.
@@ -268,8 +267,7 @@ def run(
         step: A step of iSICE with the inverse of ``source`` as ∇₁.
         out: Where to put the result.
         counters: As many zeros (int32) as there are matrices; the launch changes them.
-        shared: Scratch memory of earlier calls with the same sizes and direction;
-            missing entries are added.
+        shared: Scratch memory of earlier calls with the same sizes and direction; extended.
 
     Returns:
         The result, the next S, or the cotangent of ``source``, tiled; and a bound on the

@@ -50,11 +50,9 @@ class Backbone(nn.Module):
     determines the number of channels and detects unsupported networks.
 
     Args:
-        model: A classification model of timm or torchvision, or any module that maps images to
-            (B, C, H, W).
+        model: A classification model of timm or torchvision, or any module: images → (B, C, H, W).
         name: Name in messages and records; by default that of timm, or of the class.
-        img_size: Height and width of the blank image; by default the size the network was built
-            for, or 224.
+        img_size: Height and width of the blank image; by default that of the network, or 224.
 
     Attributes:
         model: The network.

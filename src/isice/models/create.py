@@ -39,10 +39,8 @@ def create_model(
         pooling: A spec string such as ``"isice(n_iter=5)"``, or a pooling for the reduced channels.
         num_classes: Number of classes; 0 returns the pooled vectors. Required unless the network is
             shared.
-        reduce: Channels after the reduction (1×1 convolution, BatchNorm, ReLU); None for no
-            reduction.
-        pretrained: Download the ImageNet weights of the backbone, unless ``checkpoint_path`` is
-            given.
+        reduce: Channels after the reduction (1×1 convolution, BatchNorm, ReLU), or None.
+        pretrained: Download ImageNet weights of the backbone, unless ``checkpoint_path`` is given.
         checkpoint_path: A local safetensors or ``.pth`` file for the backbone or the whole network.
             What matched is logged and kept as ``model.load_report``.
         strict: Whether it is an error if that file lacks most of the backbone.
@@ -124,8 +122,7 @@ def attach(
         pooling: A spec string such as ``"isice(n_iter=5)"``, or a pooling for the reduced channels.
         num_classes: Number of classes; by default that of the model.
         reduce: Channels after the reduction; None for no reduction.
-        img_size: Height and width of the images the model was built for, if the model does not
-            record them.
+        img_size: Height and width of the images, for a model that does not record them.
 
     Example:
         >>> import timm

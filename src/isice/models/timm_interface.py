@@ -58,8 +58,7 @@ class TimmInterface(nn.Module):
     def group_matcher(self, coarse: bool = False) -> Callable[[str], tuple[float, ...]]:
         """Return a function from parameter names to layer numbers, for layer-wise learning rates.
 
-        The backbone's layers are grouped as timm groups them, by stages if ``coarse``;
-        the head is the last group.
+        Layers of the backbone are grouped as in timm, by stages if ``coarse``; the head is last.
         """
         network = getattr(self.backbone, "model", self.backbone)
         prefix = "backbone.model." if isinstance(self.backbone, Backbone) else "backbone."

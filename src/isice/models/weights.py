@@ -82,8 +82,7 @@ def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True) -> 
     Args:
         model: The model; a :class:`Network` also keeps the report as ``load_report``.
         path: The file. Pickled code in it is refused, not executed.
-        strict: Whether it is an error if most of a backbone, or of a model
-            without one, is not in the file.
+        strict: Whether a file without most of the backbone, or of the model, is an error.
 
     Returns:
         The report, which is also logged.

@@ -1,7 +1,6 @@
 """Autograd of the GPU kernels as torch.library operations; no second derivatives.
 
-The autograd Functions take what the public operations have checked: tensors on a
-GPU that the kernels accept.
+The autograd Functions take tensors that the public operations have checked.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 """Choice between PyTorch and the Triton kernels.
 
-``backend=None`` or ``"auto"`` uses the kernels where they apply; a backend given by name
-is used or raises an error.
+``backend=None`` or ``"auto"`` uses kernels where they apply; a named backend is used or raises.
 """
 
 import importlib.util

@@ -67,8 +67,7 @@ def to_float32(x: Tensor) -> Tensor:
 def scale_down(x: Tensor, dim: int | tuple[int, ...]) -> Tensor:
     """Divide slices along ``dim`` with entries beyond 1e12, to avoid overflow.
 
-    The factor is a constant for the gradient. Use it before functions that do not depend on the
-    scale of their input.
+    The factor is a constant for the gradient. Use it before functions that ignore the scale of x.
 
     Example:
         >>> scale_down(torch.tensor([[1.0, 2.0], [1e18, 2e18]]), dim=-1)

@@ -57,8 +57,7 @@ def adaptive_drop_rate(cov: Tensor, attention: Tensor) -> Tensor:
 def hashed_uniform(key: Tensor, frequencies: Tensor, offset: Tensor) -> Tensor:
     """Return pseudo-random numbers frac(fᵀkey + offset) in [0, 1), determined by ``key``.
 
-    With frequencies of about 1e6, the smallest change of a key of order one gives unrelated
-    numbers.
+    With frequencies of about 1e6, the smallest change of a key gives unrelated numbers.
 
     Args:
         key: The key (K,).

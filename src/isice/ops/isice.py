@@ -316,13 +316,11 @@ def isice(
         preset: Sets normalize: ``"paper"`` divides by the trace, ``"official"``, the published
             code and default, by √trace. Both use seven inverse steps and ∇₁ = S₀⁻¹ in the first
             step. An option that contradicts the preset is an error.
-        vectorized: Return upper triangles (..., D(D+1)/2) like :func:`vectorize`; on a GPU this
-            saves memory passes.
+        vectorized: Return upper triangles (..., D(D+1)/2) like :func:`vectorize`, faster on a GPU.
         backend: ``"torch"``, ``"triton"``, or ``"auto"`` for the GPU kernels where they apply.
 
     Returns:
-        Symmetric matrices (..., D, D), or their upper triangles. With large step sizes they may be
-        indefinite.
+        Symmetric matrices (..., D, D), or upper triangles; indefinite if step sizes are large.
 
     Example:
         >>> isice(torch.eye(3), n_iter=2).shape

@@ -26,8 +26,7 @@ def isice_modulated(
 ) -> Tensor:
     """Compute :func:`isice` with η and λ multiplied in each step by functions of ∇₁.
 
-    ``modulate`` may be any function, so autograd differentiates the steps; only the inverses have
-    an analytic backward.
+    Autograd differentiates ``modulate`` and the steps; the inverses have an analytic backward.
 
     Args:
         cov: Covariance matrices (B, D, D).

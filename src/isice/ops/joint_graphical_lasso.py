@@ -82,15 +82,13 @@ def joint_graphical_lasso(
     Args:
         cov: Covariance matrices S (..., K, D, D), positive semi-definite.
         sparsity: λ₁ ≥ 0, one number or one per problem, shape (...).
-        similarity: λ₂ ≥ 0, of the same shapes. With λ₂ = 0 the classes are
-            separate graphical lassos.
+        similarity: λ₂ ≥ 0, of the same shapes. With λ₂ = 0 the classes are separate.
         penalty: ``"group"``, ``"fused"`` or ``"time_varying"``.
         class_weights: n_k > 0, shape (K,), such as numbers of samples divided by
             their mean; 1 by default.
         weights: Non-negative, symmetric factors of both penalties per entry, (..., D, D).
-        scale: Unit of the penalties: ``"correlation"``, the default, solves the
-            problem of the correlation matrices and returns to the units of ``cov``;
-            ``"raw"`` is the unit of ``cov``.
+        scale: Unit of the penalties: ``"correlation"``, the default, as if ``cov`` were
+            correlations, with a result in the units of ``cov``; ``"raw"`` is the unit of ``cov``.
         tol: A problem is finished when its gap is at most ``tol``·K·D.
         max_iter: Iterations after which a :class:`NotConvergedWarning` reports the gap reached.
         init: Result of a similar problem to start from, for example of the next larger λ₁.

@@ -29,8 +29,7 @@ class LatentGraphicalLassoResult(NamedTuple):
         precision: Θ − L (..., D, D), the precision of the observed variables.
         covariance: Its inverse (..., D, D).
         sparse: Θ (..., D, D), the precision given the latent variables, with exact zeros.
-        low_rank: L (..., D, D), positive semi-definite; its rank estimates the
-            number of latent variables.
+        low_rank: L (..., D, D) ⪰ 0; its rank estimates the number of latent variables.
         dual: Feasible dual point W (..., D, D), from which the gap follows.
         gap: Duality gap (...): the objective is at most this far above its minimum.
         n_iter: ADMM iterations (...).
@@ -87,9 +86,8 @@ def latent_graphical_lasso(
         sparsity: λ ≥ 0, one number or one per matrix, shape (...).
         trace_penalty: μ > 0, of the same shapes. A large μ gives L = 0, the graphical lasso.
         weights: Non-negative, symmetric factors of λ per entry, (..., D, D).
-        scale: Unit of λ and μ: ``"correlation"``, the default, solves the problem
-            of the correlation matrix and returns to the units of ``cov``;
-            ``"raw"`` is the unit of ``cov``.
+        scale: Unit of λ and μ: ``"correlation"``, the default, as if ``cov`` were correlations,
+            with a result in the units of ``cov``; ``"raw"`` is the unit of ``cov``.
         tol: A matrix is finished when its gap is at most ``tol``·D.
         max_iter: Iterations after which a :class:`NotConvergedWarning` reports the gap reached.
         init: Result of a similar problem to start from.
@@ -145,8 +143,7 @@ def _begin(
 def _iterate(state: _State, iteration: int) -> _State:
     """One over-relaxed step: the three proximal maps, then the projection onto R = Θ − L.
 
-    The multipliers of the three variables are (u, −u, u), because they are
-    orthogonal to that subspace.
+    The multipliers of the three variables are (u, −u, u), orthogonal to that subspace.
     """
     cov, rho, u = state.cov, state.rho, state.u
     r = proximal_log_det(cov + rho * (u - state.on_r), rho)

@@ -197,12 +197,9 @@ def newton_schulz_sqrt(
     """Compute the matrix square root Σ^½ by Newton–Schulz: √(tr Σ)·Y, the iSQRT-COV representation.
 
     Args:
-        cov: Symmetric positive semi-definite matrices (..., D, D). Zero matrices give finite
-            output.
-        n_iter: Newton–Schulz steps. Small eigenvalues need many; a step multiplies them by at most
-            1.5.
-        vectorized: Return upper triangles (..., D(D+1)/2) like :func:`vectorize`; on a GPU this
-            saves memory passes.
+        cov: Symmetric positive semi-definite matrices (..., D, D), zero ones too.
+        n_iter: Newton–Schulz steps. Small eigenvalues need many: a step multiplies by at most 1.5.
+        vectorized: Return upper triangles (..., D(D+1)/2) like :func:`vectorize`, faster on a GPU.
         backend: ``"torch"``, ``"triton"``, or ``"auto"`` for the GPU kernels where they apply.
 
     Example:
@@ -239,8 +236,7 @@ def newton_schulz_inverse(
     In float32, more than about 20 steps on a singular matrix amplify rounding errors without bound.
 
     Args:
-        cov: Symmetric positive semi-definite matrices (..., D, D). Zero matrices give finite
-            output.
+        cov: Symmetric positive semi-definite matrices (..., D, D), zero ones too.
         n_iter: Newton–Schulz steps n.
         vectorized, backend: As in :func:`newton_schulz_sqrt`.
 

@@ -70,8 +70,7 @@ def low_rank_scores(x: Tensor, factors: Tensor) -> Tensor:
 def kronecker_projection(x: Tensor, left: Tensor, right: Tensor, blocks: int) -> Tensor:
     """Compute (A ⊗ B)·vec(XXᵀ/N) as vec((BX)(AX)ᵀ/N), without forming XXᵀ.
 
-    A = I_r ⊗ A′ and B = B′ ⊗ I_r with r = ``blocks``; vec stacks columns. Channels are zero-padded
-    to a multiple of r.
+    A = I_r ⊗ A′ and B = B′ ⊗ I_r with r = ``blocks``; vec stacks columns. Channels are zero-padded.
 
     Args:
         x: Features X (B, C, N).

@@ -68,8 +68,7 @@ def newton_inverse(matrix: Tensor, ridge: float | Tensor, n_iter: int) -> Tensor
 class _RidgeInverse(torch.autograd.Function):
     """(Σ' + rI)⁻¹ of (B, D, D); keeps its output only. The backward pass differentiates too.
 
-    Cholesky on a CPU. Elsewhere Newton's iteration: batched factorisations are slow on a
-    GPU and absent from ONNX.
+    Cholesky on a CPU. Elsewhere that is slow (GPU) or missing (ONNX): Newton's iteration.
     """
 
     generate_vmap_rule = True
@@ -174,10 +173,8 @@ def saturate(cov: Tensor, ridge: float | Tensor, *, kind: SaturatingMap = "ratio
 
     Args:
         cov: Covariance matrices (..., D, D).
-        ridge: r > 0, the eigenvalue at which saturation begins: a number, or a
-            tensor of one value per matrix.
-        kind: ``"ratio"`` is x/(x + r), by an inverse; ``"log"`` is log(1 + x/r),
-            by an eigendecomposition.
+        ridge: r > 0, where saturation begins: a number, or a tensor of one value per matrix.
+        kind: ``"ratio"`` is x/(x + r), by an inverse; ``"log"`` is log(1 + x/r), by eigh.
         power: Takes Σ^power first, and gives it the mean eigenvalue one again. ½ is computed by
             five Newton–Schulz steps, other powers by an eigendecomposition.
 

@@ -1,10 +1,9 @@
 """④ Features → the weight of shrinkage that their covariance needs, one value per image.
 
-A sample covariance of few positions spreads its eigenvalues too far. Shrinkage pulls them
-together, (1 − ρ)Σ + ρ·μI with μ the mean eigenvalue, and the three rules here estimate the
-best ρ in closed form. Ledoit–Wolf and Schäfer–Strimmer need the variance of every product
-x_i x_j over the positions, a sum of fourth moments. Summed over all pairs it is Σ_n ‖x_n‖⁴,
-so no outer product is formed.
+A sample covariance of few positions spreads its eigenvalues too far. Shrinkage pulls them together,
+(1 − ρ)Σ + ρ·μI with μ the mean eigenvalue, and the three rules here estimate the best ρ in closed
+form. Ledoit–Wolf and Schäfer–Strimmer need the variance of every product x_i x_j over the
+positions, a sum of fourth moments. Over all pairs it is Σ_n ‖x_n‖⁴, without outer products.
 """
 
 from typing import Literal
@@ -71,8 +70,7 @@ def ledoit_wolf(x: Tensor) -> Tensor:
 def oas(x: Tensor) -> Tensor:
     """Oracle approximating shrinkage towards μI (Chen et al., IEEE Trans. Signal Proc., 2010).
 
-    Like scikit-learn, it leaves out the terms 2/D of the publication. Arguments
-    as in :func:`ledoit_wolf`.
+    Like scikit-learn, without the published terms 2/D. Arguments as in :func:`ledoit_wolf`.
 
     Returns:
         Values in [0, 1], one per image; 1 without variance.

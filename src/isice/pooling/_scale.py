@@ -22,8 +22,7 @@ class OutputScale(nn.Module):
         who: Name of the layer, for errors.
         scale: The factor, or its first value.
         learn: The factor is exp of a parameter.
-        standardize: :meth:`init_from` sets a gain of one over the standard deviation of the vectors
-            it is given.
+        standardize: :meth:`init_from` sets a gain of one over the standard deviation of vectors.
     """
 
     gain: Tensor

@@ -15,8 +15,7 @@ class CompactBilinear(Pooling):
 
     Args:
         method: ``"tensor_sketch"`` (circular convolution of two count sketches, by FFT) or
-            ``"random_maclaurin"`` (product of two random projections, which stores 2·C·n_features
-            weights).
+            ``"random_maclaurin"`` (product of two random projections of C·n_features weights).
         n_features: Output size; 8192 as published.
         seed: Seed of the random projections, which are saved with the model.
 

@@ -16,8 +16,7 @@ class DropCov(SPDPooling):
     1 − (10/log₂ C)·cos(Σ1, y) of each image. Evaluation: plain covariance.
 
     The dropout mask is a hash of the attention weights and ``seed``, so the output depends only on
-    the input and the state_dict, also in training. Every optimizer step changes the weights and
-    with them the mask.
+    the input and the state_dict, also in training. Every step changes the weights and the mask.
 
     Args:
         seed: Seed of the initial attention weights and of the masks.

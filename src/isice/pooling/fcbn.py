@@ -15,8 +15,7 @@ from . import Pooling, register_pooling
 class FCBN(Pooling):
     """FCBN: W₁ᵀ (XXᵀ/n)^½ W₂ with random projections, signed square root, ℓ2 normalisation.
 
-    All pairs of the projections on both sides give n_left·n_right features at the cost of two thin
-    matrix products.
+    All pairs of the projections give n_left·n_right features at the cost of two thin products.
 
     Args:
         n_left: Number of projections on the left.

@@ -13,14 +13,12 @@ from . import Pooling, register_pooling
 class HIHCA(Pooling):
     """HIHCA: trained polynomial features Σ_t ∏_{s≤r} (U_{r,s} x_t), signed square root, ℓ2 norm.
 
-    The published network concatenates several layers first, each with a trained scale; here the
-    input is one feature map. Output size: ``n_features`` if homogeneous, else C + (degree −
-    1)·n_features.
+    The published network concatenates several layers, each with a trained scale; here the input is
+    one. Output size: ``n_features`` if homogeneous, else C + (degree − 1)·n_features.
 
     Args:
         degree: Highest degree r of the polynomial.
-        homogeneous: Use the highest degree only; otherwise the channel means and all degrees from
-            2.
+        homogeneous: Use the highest degree only; otherwise channel means and all degrees from 2.
         n_features: Features per degree; 8192 as published.
         seed: Seed of the initial weights, random signs over √n_features.
 

@@ -17,13 +17,10 @@ class LowRankBilinear(Pooling):
 
     Args:
         num_classes: Number of classes; the layer returns their logits.
-        n_components: Rows of the shared projection P, initialised to principal components by
-            :meth:`init_from`.
+        n_components: Rows of the projection P, at first principal components (:meth:`init_from`).
         rank: Columns of U⁺ and U⁻ together; an even number.
-        power_norm: Apply a signed square root to X̃. The published code also has a trained exponent
-            and scale.
-        average: Divide by the number of positions n. The published code sums, so that logits grow
-            with resolution.
+        power_norm: Apply a signed square root to X̃. The published code also trains an exponent.
+        average: Divide by the number of positions n. The published code sums over them.
 
     Example:
         >>> LowRankBilinear(8, num_classes=5)(torch.rand(2, 8, 7, 7)).shape

@@ -35,8 +35,7 @@ class PartialCorrelation(ScaledPooling):
         method: How Ω is regularised: ``"ridge"`` adds the ridge, ``"newton_schulz"`` stops after
             ``n_inverse_iter`` steps instead.
         n_inverse_iter: Newton–Schulz steps.
-        learn_ridge: Train the logarithm of a factor of the ridge, starting at the given ridge or at
-            one.
+        learn_ridge: Train the logarithm of a factor of the ridge, from the given ridge or one.
         scale: Factor applied to the output.
         learn_scale: Train the logarithm of this factor.
         standardize: Divide the output by the standard deviation measured by :meth:`init_from`.

@@ -20,8 +20,7 @@ class RUN(CompactBilinear):
         strength: ε, the fraction of the leading component that is removed.
         method: Sketch: ``"tensor_sketch"`` or ``"random_maclaurin"``.
         n_features: Output size.
-        seed: Seed of the initial vector and of the random projections, which are saved with the
-            model.
+        seed: Seed of the initial vector and of the random projections, which are saved.
 
     Example:
         >>> RUN(8, n_features=31)(torch.rand(2, 8, 7, 7)).shape

@@ -23,8 +23,7 @@ class SICE(SPDPooling):
     unconnected.
 
     Args:
-        sparsity: λ > 0 in the units of ``scale``; on the correlation scale λ ≥ 1 gives a diagonal
-            result.
+        sparsity: λ > 0 in the units of ``scale``; for correlations λ ≥ 1 gives a diagonal result.
         scale: The matrix that is solved for: ``"correlation"``, or ``"covariance"`` as in the
             paper's baseline, where a fixed λ depends on the scale of the features.
         learn_sparsity: Train the logarithm of λ, starting at ``sparsity``.

@@ -27,8 +27,7 @@ class MapRow:
     Attributes:
         picture: Pixels (H, W, 3) or (H, W), in [0, 1].
         maps: One map (H, W) per column.
-        kind: ``"heat"``, coloured from its minimum to its maximum, or ``"class"``, coloured by
-            sign.
+        kind: ``"heat"``, coloured from minimum to maximum, or ``"class"``, coloured by sign.
         captions: Text below each map.
         name: Text left of the image.
     """

@@ -97,8 +97,7 @@ def escape_latex(text: str) -> str:
 def result_table(results: Results) -> Table:
     """Return accuracies, training time and parameters of every training configuration.
 
-    Beside a table of published numbers, which shows what is missing, configurations without records
-    are left out.
+    Configurations without records are left out beside a table of published numbers.
     """
     titles = [_AXIS_TITLES.get(axis, axis) for axis in results.axes]
     compared = results.manifest is not None and results.manifest.printed is not None

@@ -12,8 +12,7 @@ from ..models import PAPER_BACKBONES
 def follow_backbone_input(config: RunConfig) -> RunConfig:
     """Set ``data.mean`` and ``data.std``, where unset, to those of the backbone's training.
 
-    A config whose dataset has the same normalisation, or none, is returned
-    unchanged, so that its hash stays.
+    A config whose dataset has the same normalisation, or none, is returned as it is.
 
     Example:
         >>> from isice.config import override

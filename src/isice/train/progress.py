@@ -13,8 +13,7 @@ from .._markup import escape_control
 class TrainingProgress:
     """Display loss, accuracy, images per second and remaining time, by default on standard error.
 
-    An epoch has ``steps`` optimizer steps; earlier sessions have completed
-    ``done`` steps of the run.
+    An epoch has ``steps`` optimizer steps; earlier sessions have taken ``done`` of the run.
     """
 
     def __init__(self, label: str, epochs: int, steps: int, console: Console | None = None, *, done: int = 0) -> None:

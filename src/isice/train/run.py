@@ -69,11 +69,9 @@ def train_run(
         folder: The run folder.
         label: Name in the progress display; by default the pooling.
         build: Creates the model; by default :func:`build_model`.
-        resume: ``"auto"``, ``"must"`` (raise if there is nothing to resume) or ``"never"``
-            (start a new run and remove the files of an earlier one). A checkpoint of
-            another config is an error.
-        record_refusal: Write a record for invalid input, too, so that the
-            report of a sweep can name it.
+        resume: ``"auto"``, ``"must"`` (raise if there is nothing to resume) or ``"never"`` (start
+            anew and remove the files of an earlier run). Another config's checkpoint is an error.
+        record_refusal: Write a record for invalid input, too, for the report of a sweep.
         force: Resume although the data changed since the checkpoint was written.
 
     Returns:
