@@ -58,11 +58,10 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     layer = create_pooling(name, args.channels, num_classes=NUM_CLASSES).to(device)
     generator = torch.Generator().manual_seed(args.seed)
     x = torch.randn(args.batch, args.channels, args.side, args.side, generator=generator).relu().to(device)
-    start = time.perf_counter()
-    value, gradient = forward_backward(layer, x)
+    value, gradient = forward_backward(layer, x)  # compiles the kernels
     if not (value.isfinite().all() and gradient.isfinite().all()):
         raise RuntimeError(f"{name}: expected finite values and gradients, got others; run tests/pooling first.")
-    repeats = 1 if time.perf_counter() - start > SLOW_SECONDS else args.repeats
+    repeats = 1 if time_ms(lambda: forward_backward(layer, x), device, 1) > 1e3 * SLOW_SECONDS else args.repeats
     with torch.no_grad():
         forward_ms = time_ms(lambda: layer(x), device, repeats)
     return {

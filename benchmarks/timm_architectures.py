@@ -46,7 +46,7 @@ LARGE = ("giant", "huge", "large", "xl", "xxl", "base", "so400m", "gigantic", "e
 
 
 def smallest_of(family: str) -> str | None:
-    """Return the network of a timm module with the fewest parameters, by the sound of its name.
+    """Return the smallest network of a timm module, among the names that sound small.
 
     None if it is too large to try.
     """

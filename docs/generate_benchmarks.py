@@ -17,7 +17,7 @@ Generated from `benchmarks/results/` by `python docs/build.py benchmarks`; do no
 
 | column | meaning |
 |---|---|
-| forward, fwd+bwd | median time of the layer, without and with the backward pass |
+| forward, fwd+bwd | median time of the layer, without and with the backward pass; `*`: timed once |
 | saved MiB | memory that autograd saves for the backward pass |
 | peak MiB | peak memory beyond input and weights (GPU only) |
 
@@ -45,7 +45,8 @@ def costs(rows: list[dict[str, Any]]) -> str:
     lines = ["| pooling | features | forward ms | fwd+bwd ms | saved MiB | peak MiB |", "|---|--:|--:|--:|--:|--:|"]
     for row in sorted(rows, key=lambda row: row["forward_backward_ms"]):
         peak = MISSING if row["peak_mib"] is None else f"{row['peak_mib']:.0f}"
-        times = f"{row['forward_ms']:.2f} | {row['forward_backward_ms']:.2f}"
+        once = " *" if row["repeats"] == 1 else ""
+        times = f"{row['forward_ms']:.2f}{once} | {row['forward_backward_ms']:.2f}{once}"
         lines.append(f"| `{recorded_spec(row)}` | {row['out_features']:,} | {times} | {row['kept_mib']:.0f} | {peak} |")
     return "\n".join(lines)
 

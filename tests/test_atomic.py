@@ -27,7 +27,6 @@ from isice.train.scoring import add_evaluation
 from tests._faults import FAULTS, inject
 
 MOST_OPERATIONS = 200
-_export = export._export
 
 
 def network(seed):
@@ -71,13 +70,15 @@ def write_shared(folder, seed):
 
 @cache
 def program(seed):
-    return _export(network(seed), (1, 8, 8))
+    shapes = ({0: torch.export.Dim("batch", min=1)},)
+    return torch.export.export(network(seed).eval(), (torch.rand(2, 1, 8, 8),), dynamic_shapes=shapes)
 
 
 def write_program(folder, seed):
     facts = {"classes": ["a", "b"], "input": {"channels": 1, "image_size": 8}}
+    traced = program(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export, "_export", lambda model, shape: program(seed))
+        patch.setattr(torch.export, "export", lambda *_, **__: traced)
         patch.setattr(export, "_difference", lambda model, call, shape: 0.0)
         export.export_model(network(seed), facts, "torch", folder / "model.pt2")
 
@@ -91,7 +92,7 @@ def write_onnx(folder, seed):
     facts = {"classes": ["a", "b"], "input": {"channels": 1, "image_size": 8}}
     converted = onnx_program(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export, "_export", lambda model, shape: None)
+        patch.setattr(torch.export, "export", lambda *_, **__: None)
         # Two conversions differ in names of the trace; what is tested is writing.
         patch.setattr(torch.onnx, "export", lambda *_, **__: converted)
         patch.setattr(export, "_difference", lambda model, call, shape: 0.0)

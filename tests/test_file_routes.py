@@ -5,14 +5,12 @@ Other routes have their tests beside their subject: docs/internals/file_routes.m
 
 import json
 import os
-import re
 
 import numpy as np
 import pytest
 import torchvision.datasets
 
 from isice.config import RunConfig, override, to_toml
-from isice.experiments.loader import _slug as run_slug
 from isice.experiments.loader import load_experiment
 from isice.experiments.manifest import describe, read_manifest, write_manifest
 from isice.experiments.runner import run_experiment
@@ -20,13 +18,12 @@ from isice.explain import explain_samples
 from isice.inference.evaluate import evaluate_run
 from isice.models import create_model
 from isice.records import find_records, write_record
-from isice.report.descriptor_plots import _read_arrays
-from isice.report.explain_page import _slug as figure_slug
+from isice.report.descriptor_plots import descriptors_figure
 from isice.report.results import load_results
 from isice.train import load_trained
 from isice.train.checkpoint import save_checkpoint
 
-from ._hostile_names import HOSTILE
+from .report.conftest import _write_run
 
 DOWNLOADING = override(RunConfig(), ["data.name=aircraft", "data.download=true"])
 
@@ -71,16 +68,11 @@ class Payload:
 
 def test_arrays_execute_nothing(tmp_path):
     content = np.array([Payload(tmp_path / "executed")], dtype=object)
-    np.savez(tmp_path / "arrays.npz", images=content, classes=content, matrices=content)
+    _write_run(tmp_path, "isice", 0, 0.9)
+    np.savez(tmp_path / "isice-0" / "arrays.npz", images=content, classes=content, matrices=content)
     with pytest.warns(UserWarning, match=r"arrays\.npz"):
-        assert _read_arrays(tmp_path / "arrays.npz") is None
+        assert descriptors_figure(load_results(tmp_path)) is None
     assert not (tmp_path / "executed").exists()
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_chooses_no_file(name):
-    for slug in (figure_slug, run_slug):  # part of the names of figures and run folders
-        assert re.fullmatch(r"[\w.-]*", slug(name))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,10 +16,12 @@ from rich.console import Console
 
 from isice._markup import code_span, escape_control, escape_markdown
 from isice.cli import _app
+from isice.experiments.axes import Axis, Value
+from isice.experiments.loader import load_experiment
 from isice.explanations import ChannelGraph, ExplainedImage, Explanation
 from isice.graph_plots import plot_graph
 from isice.models.model_card import card_text
-from isice.report import figures, write_report
+from isice.report import explain_page, figures, write_report
 from isice.report.explain_page import write_explanations
 from isice.report.report_page import Report, report_latex, report_markdown
 from isice.report.tables import Table
@@ -182,6 +185,17 @@ def test_explain(tmp_path: Path):
     written = write_explanations([one], tmp_path / "out")
     check_page(Page(written["html"].read_text(encoding="utf-8")))
     assert all(path.parent == tmp_path / "out" for path in written.values())
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_chooses_no_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(explain_page, "save_themed", lambda draw, path: path.write_bytes(b""))
+    write_explanations([ExplainedImage(name, name, np.ones((8, 8, 3)), {name: explanation(name)})], tmp_path / "out")
+    axis = Axis("pooling", (Value(name, name, {"model.pooling": "gap"}),))
+    (cell,) = replace(load_experiment("digits"), axes=(axis,)).cells()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    for file in (cell.name, *(path.name for path in (tmp_path / "out").iterdir())):
+        assert re.fullmatch(r"[\w.-]+", file)
 
 
 def test_graph_and_wrapped_text():

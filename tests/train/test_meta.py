@@ -1,6 +1,7 @@
 """``meta.json`` of a checkpoint: damage is found, earlier versions load, no other file is read."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,8 +22,9 @@ def meta(tmp_path):
 
 
 def edit(meta, **changes):
+    """Write the file as an earlier version did, with changes; ``...`` removes a key."""
     content = json.loads(meta.read_text())
-    for name in ("sha256", "data"):  # added later
+    for name in ("sha256", "data"):  # an earlier version wrote neither
         content.pop(name, None)
     content |= changes
     meta.write_text(json.dumps({key: value for key, value in content.items() if value is not ...}))
@@ -66,7 +68,7 @@ def test_other_content(tmp_path, meta, content):
 def test_files_stay_inside_the_checkpoint(tmp_path, meta, name, monkeypatch):
     files = json.loads(meta.read_text())["files"]
     edit(meta, files=files | {name: "0" * 64})
-    monkeypatch.setattr("isice.train.checkpoint._verified", lambda *_: pytest.fail("a file was read"))
+    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} was read"))
     with pytest.raises(ValueError, match="files outside the checkpoint are not read"):
         read_checkpoint(tmp_path, "best")
 

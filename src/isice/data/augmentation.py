@@ -71,7 +71,7 @@ class Augmentation:
     def __call__(
         self, images: Tensor, target: Tensor, *, seed: tuple[int, ...], begin: int = 0, total: int | None = None
     ) -> Mixed:
-        """Change float images (B, C, H, W), rows ``begin`` and on of ``total`` in their step.
+        """Change float images (B, C, H, W), rows from ``begin`` on of the ``total`` in a step.
 
         The draws of an image do not depend on how a step is divided over processes and portions.
         """

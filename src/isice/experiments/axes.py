@@ -4,7 +4,7 @@
 
     [axes.dataset]
     cub200 = { label = "Birds", data.name = "cub200" }
-    dtd = { label = "DTD", data.name = "dtd", repeat = { data.partition = [1, 2, 3] } }  # a mean
+    dtd = { label = "DTD", data.name = "dtd", repeat = { data.partition = [1, 2, 3] } }  # averaged
 
     [axes.sparsity]                          # options of the pooling in model.pooling
     "0.1" = { label = "λ = 0.1", pooling.sparsity = 0.1 }
@@ -90,7 +90,7 @@ def _read_axis(name: str, table: Any) -> Axis:
 def _read_value(name: str, content: dict[str, Any]) -> Value:
     label, recipe, repeat = content.pop("label", name), content.pop("recipe", None), content.pop("repeat", {})
     kind = content.pop("kind", None)
-    # In other tables "pooling" is a field of the config.
+    # In experiments of other jobs "pooling" is a setting, whose value is a text.
     pooling = content.pop("pooling") if isinstance(content.get("pooling"), Mapping) else {}
     return Value(name, label, flatten(content), recipe, flatten_lists(repeat, f"{name}.repeat"), kind, pooling)
 

@@ -147,7 +147,7 @@ def normalize_trace(cov: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def normalize_trace_vjp(d_sigma: Tensor, d_first: Tensor, sigma: Tensor, traces: Tensor, D: int) -> Tensor:
-    """Return the cotangent of Σ (B, D, D) for two tiled cotangents of :func:`normalize_trace`."""
+    """Return the cotangent of Σ (B, D, D), given that of Σ/tr Σ as a sum of two tiled matrices."""
     d_cov, sums = sigma.new_empty((len(sigma), D, D)), sigma.new_empty(sigma.shape[:2])
     if len(sigma):
         grid = (sigma.shape[1] * len(sigma),)
@@ -165,7 +165,7 @@ def pack(s: Tensor, power: float, D: int) -> tuple[Tensor, Tensor]:
 
 
 def pack_vjp(grad: Tensor, out: Tensor, traces: Tensor, power: float, D: int) -> tuple[Tensor, Tensor]:
-    """Tile the cotangent of S for that of :func:`pack`'s ``out``; return also a norm bound (B,)."""
+    """Tile the cotangent of S, given that of the packed ``out``; also return its norm's bound."""
     batch, n_sums = len(out), triton.cdiv(out.shape[1], _CHUNK)
     d_s, norms, sums = out.new_empty(tiled_shape(batch, D)), out.new_empty(batch), out.new_empty((batch, n_sums, 2))
     if batch:
@@ -193,7 +193,7 @@ def isice(cov: Tensor, lam: Tensor, eta: Tensor, settings: Settings) -> Saved:
 def isice_vjp(
     grad: Tensor, D: int, saved: Saved, lam: Tensor, eta: Tensor, settings: Settings, learned: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the cotangents of Σ (B, D, D), λ and η (B,) for that of the packed result.
+    """Return the cotangents of Σ (B, D, D), λ and η (B,), given that of the packed result.
 
     Those of λ and η are empty unless ``learned``.
     """

@@ -113,7 +113,7 @@ class Backbone(nn.Module):
         return to_map(self.name, self.model, self._extract(self.model, x), (x.shape[-2], x.shape[-1]))
 
     def _accepts(self, size: tuple[int, int]) -> bool:
-        """Whether a blank image of this size passes through the network."""
+        """Return whether a blank image of this size passes through the network."""
         try:
             with evaluating(self.model), torch.no_grad():
                 self._features(self._blank(size))

@@ -14,12 +14,12 @@ Extract = Callable[[Any, Tensor], Any]
 
 
 def is_timm(model: Any) -> bool:
-    """Whether a module has the interface of a timm classification model."""
+    """Return whether a module has the interface of a timm classification model."""
     return isinstance(model, nn.Module) and hasattr(model, "forward_features") and hasattr(model, "reset_classifier")
 
 
 def is_torchvision(model: Any) -> bool:
-    """Whether a module is a classification model of torchvision."""
+    """Return whether a module is a classification model of torchvision."""
     module = type(model).__module__
     return module.startswith("torchvision.models.") and module.count(".") == 2
 
@@ -85,7 +85,7 @@ def _drop_timm_head(model: nn.Module) -> Extract:
 
 
 def is_map(out: Any) -> bool:
-    """Whether an output has positions: more than (B, C)."""
+    """Return whether an output has positions: more than (B, C)."""
     return isinstance(out, Tensor) and out.ndim > 2
 
 

@@ -94,6 +94,6 @@ def normalize_trace(matrix: Tensor, shift: float = 0.0) -> TraceNormalized:
 
 
 def normalize_trace_vjp(normalized: TraceNormalized, grad: Tensor) -> Tensor:
-    """Return the cotangent of the input of :func:`normalize_trace` for that of its matrix."""
+    """Return the cotangent of A in :func:`normalize_trace`, given the cotangent of its matrix."""
     along_trace = inner(grad, normalized.matrix) * normalized.has_variance / normalized.scale
     return add_diagonal_(grad / normalized.scale, -along_trace)

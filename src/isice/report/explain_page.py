@@ -121,8 +121,8 @@ def _label(found: Explanation) -> str:
 
 
 def _slug(name: str) -> str:
-    """Return a name without folders, suffix and characters that are awkward in file names."""
-    return re.sub(r"[^\w-]+", "-", Path(name).stem).strip("-")
+    """Return a short name without folders, suffix and characters that are awkward in files."""
+    return re.sub(r"[^\w-]+", "-", Path(name).stem).strip("-")[:80]
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -153,7 +153,7 @@ def _add_trace_cotangent(
 
 @gluon.jit
 def _consumer(operands, step, workspace, schedule, problem, ring, part, CONFIG: gl.constexpr):
-    """Compute all but copies of factors. Each matrix in flight has its slots and counter."""
+    """Do everything but copy factors. Each matrix in flight has its own slots and counter."""
     INTERLEAVE: gl.constexpr = CONFIG.INTERLEAVE
     arrivals, buffer, phase = 0, 0, 0
     for first_image in range(part.begin, part.end, part.stride * INTERLEAVE):

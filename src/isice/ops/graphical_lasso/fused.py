@@ -31,7 +31,7 @@ def fuse_pairs(values: Tensor, penalty: Tensor) -> Tensor:
 
 
 class _Messages(NamedTuple):
-    """Message's derivative: knots x (2K, M), changes of slope and intercept, first, last knot."""
+    """Derivative of a message: knots x (2K, M), changes of slope and intercept, both end knots."""
 
     x: Tensor
     slope: Tensor
