@@ -16,6 +16,7 @@ from torch import Tensor
 from .certificate import chunks, duality_gap, estimated_gap, rough_gap, rows
 from .start import Start
 from .theta_step import (
+    EIGH_SIZE,
     Guard,
     correct_theta_,
     frobenius_norm,
@@ -62,7 +63,7 @@ class Strategy:
     def fastest(cls, cov: Tensor) -> "Strategy":
         """Return the measured best choice for matrices of this size, dtype and device."""
         size, cuda = cov.shape[-1], cov.is_cuda
-        products = cuda or 32 < size <= (128 if cov.dtype == torch.float64 else 512)
+        products = cuda or 32 < size <= EIGH_SIZE
         reuse = not cuda and size > 16  # on CUDA the many small kernels of a correction dominate
         return cls(
             theta_step="newton_schulz" if products else "eigh",

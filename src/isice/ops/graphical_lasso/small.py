@@ -77,7 +77,7 @@ def _theta_step(theta: Matrix, b: Matrix, rho: float, iteration: int, guard: Gua
     excess.flat[:: size + 1] -= 2.0
     x += scaled
     smallest = 2 * math.sqrt(rho)
-    coefficients = correction_polynomial(math.sqrt(_norm(x @ x)) / smallest, iteration)
+    coefficients = correction_polynomial(math.sqrt(_norm(x @ x)) / smallest, iteration, size)
     if not (coefficients and guard.accepts(_norm(excess) / (2 * math.sqrt(size)), iteration)):
         half = half_theta_by_eigh(torch.from_numpy(b), torch.tensor([[rho]], dtype=torch.float64)).numpy()
         return _plus_transpose(half)

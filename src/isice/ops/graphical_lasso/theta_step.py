@@ -20,7 +20,8 @@ MAX_RESIDUAL = 1.0  # largest ‖I − sym(ΘK)‖_F/√D at which a Newton step
 MAX_GROWTH = 1.0  # of the residual since the last exact step, above which an exact step is taken
 CONTRACTION = 0.25  # remaining error of a correction; less costs more than it saves
 FIRST_ITERATIONS, FIRST_CONTRACTION = 3, 0.2  # the first iterations change Θ most
-MAX_TERMS = 10  # a polynomial with more terms costs as much as the root from scratch
+EIGH_SIZE = 128  # size above which eigh costs as much as five products on a CPU, and less than roots by products
+MAX_TERMS, MAX_TERMS_LARGE = 10, 4  # of a correction; with more it costs as much as the root from scratch
 N_PROBES = 8
 PROBE_MARGIN = 1.05  # safety factor of the eigenvalue estimate by random probes
 
@@ -171,7 +172,8 @@ def correct_theta_(theta: Tensor, b: Tensor, rho: Tensor, iteration: int, guard:
     excess.diagonal(dim1=-2, dim2=-1).sub_(2.0)
     x.addcmul_(theta, rho)
     smallest = 2 * rho.sqrt()
-    coefficients = correction_polynomial(float((_largest_eigenvalue(x) / smallest).max()), iteration)
+    condition = float((_largest_eigenvalue(x) / smallest).max())
+    coefficients = correction_polynomial(condition, iteration, theta.shape[-1])
     residual = float(torch.linalg.vector_norm(excess, dim=(-2, -1)).max()) / (2 * math.sqrt(theta.shape[-1]))
     if not (coefficients and (guard or Guard()).accepts(residual, iteration)):
         b.addcmul_(theta, rho, value=-2)
@@ -205,14 +207,15 @@ def random_probes(size: int) -> Tensor:
     return torch.randn(N_PROBES, size, generator=torch.Generator().manual_seed(0)) / math.sqrt(N_PROBES)
 
 
-def correction_polynomial(condition: float, iteration: int) -> tuple[float, ...]:
+def correction_polynomial(condition: float, iteration: int, size: int) -> tuple[float, ...]:
     """Return the coefficients of a correction, empty if it costs as much as the root from scratch.
 
     Condition numbers are rounded up to 1/24 octave, so that few polynomials are computed.
     """
     error = FIRST_CONTRACTION if iteration <= FIRST_ITERATIONS else CONTRACTION
     level = math.ceil(24 * math.log2(max(condition, 1.1))) if condition < 1e6 else 480
-    return _inverse_polynomial(level, error)
+    coefficients = _inverse_polynomial(level, error)
+    return coefficients if len(coefficients) <= (MAX_TERMS_LARGE if size > EIGH_SIZE else MAX_TERMS) else ()
 
 
 @functools.cache
