@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from ._atomic import open_without_links
 
@@ -88,7 +88,10 @@ def _acquire(folder: Path) -> IO[bytes]:
         file = open_without_links(folder / LOCK_FILE, "a+b")
         if _try_lock(file):
             if _is_current(file, folder):
-                _write_holder(file)
+                since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+                file.truncate(0)
+                file.write(json.dumps({"host": socket.gethostname(), "process": os.getpid(), "since": since}).encode())
+                file.flush()
                 return file
             file.close()
         else:
@@ -124,11 +127,3 @@ def _is_current(file: IO[bytes], folder: Path) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(folder / LOCK_FILE))
     except FileNotFoundError:
         return False
-
-
-def _write_holder(file: IO[bytes]) -> None:
-    since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    found: dict[str, Any] = {"host": socket.gethostname(), "process": os.getpid(), "since": since}
-    file.truncate(0)
-    file.write(json.dumps(found).encode())
-    file.flush()

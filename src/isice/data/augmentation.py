@@ -83,7 +83,9 @@ class Augmentation:
         }
         on_device = _to_device(table, images.device)
         if "theta_0" in table:
-            images = _warp(images, on_device)
+            theta = torch.stack([on_device[f"theta_{i}"].flatten() for i in range(6)], dim=1).view(-1, 2, 3)
+            grid = affine_grid(theta.to(images.dtype), list(images.shape), align_corners=False)
+            images = grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
         if any(name in table for name in _COLORS):
             mean, std = self._mean.to(images.device), self._std.to(images.device)
             images = (change_colors((images * std + mean).clamp(0, 1), on_device) - mean) / std
@@ -205,12 +207,6 @@ def _to_device(table: dict[str, Array], device: torch.device) -> dict[str, Tenso
     columns = torch.from_numpy(np.stack(list(table.values())).astype(np.float32))
     columns = columns.pin_memory() if device.type == "cuda" else columns
     return dict(zip(table, columns.to(device, non_blocking=True)[..., None, None, None], strict=True))
-
-
-def _warp(images: Tensor, table: dict[str, Tensor]) -> Tensor:
-    theta = torch.stack([table[f"theta_{i}"].flatten() for i in range(6)], dim=1).view(-1, 2, 3)
-    grid = affine_grid(theta.to(images.dtype), list(images.shape), align_corners=False)
-    return grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
 def change_colors(x: Tensor, table: dict[str, Tensor]) -> Tensor:

@@ -158,7 +158,8 @@ class Experiment:
 
     def _cells_at(self, at: dict[str, str], values: tuple[Value, ...]) -> Iterator[Cell]:
         repeats = {key: options for value in values for key, options in value.repeat.items()}
-        label = " ".join(value.name for value in values) or self._bare_label()
+        bare = getattr(getattr(self.base, "model", self.base), "pooling", self.name)  # of a grid without axes
+        label = " ".join(value.name for value in values) or bare
         kind = next((value.kind for value in reversed(values) if value.kind), self.kind)
         several = len(self.seeds) > 1 or bool(repeats)
         for options in itertools.product(*repeats.values()):
@@ -175,10 +176,6 @@ class Experiment:
                 key = config_hash(seeded)
                 name = f"{_slug(label + words)}-seed{seed}-{key[:8]}"
                 yield Cell(name, f"{label}{words} seed {seed}" if several else label, seeded, key, at, kind)
-
-    def _bare_label(self) -> str:
-        """Return the label of the only cell of a grid without axes."""
-        return getattr(getattr(self.base, "model", self.base), "pooling", self.name)
 
     def _config(self, at: dict[str, str], values: tuple[Value, ...], repeated: dict[str, Any]) -> Any:
         recipes = [value.recipe for value in values if value.recipe]

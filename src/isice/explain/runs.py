@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ def explain_runs(
                 "which does not exist."
             )
     runs = _labelled([(Path(folder), load_trained(folder, which)) for folder in folders])
-    views = {label: _view(trained) for label, trained in runs.items()}
+    infos = {label: info_in_use(trained.config.data) for label, trained in runs.items()}
+    views = {label: (info.transform, info.image_size) for label, info in infos.items()}
     if len(set(views.values())) > 1:
         raise ValueError(
             f"explain: expected runs with the same data.transform and data.image_size, got {views}; "
@@ -86,14 +88,11 @@ def explain_samples(folders: Sequence[str | Path], count: int = 2) -> list[Expla
     if not data:
         raise ValueError("explain: expected finished training runs with their checkpoints, got none.")
     first = next(iter(data.values()))
-    alike = [folder for folder, config in data.items() if _dataset_key(config) == _dataset_key(first)]
+    key = attrgetter("name", "partition", "transform", "image_size")
+    alike = [folder for folder, config in data.items() if key(config) == key(first)]
     size = len(load_splits(first).test)
     images = [f"{_TEST}{size * number // min(count, size)}" for number in range(min(count, size))]
     return explain_runs(alike, images)
-
-
-def _dataset_key(config: DataConfig) -> tuple[object, ...]:
-    return config.name, config.partition, config.transform, config.image_size
 
 
 def explain_image(
@@ -153,12 +152,6 @@ def _network_input(trained: Trained, picture: Tensor) -> tuple[Tensor, Tensor]:
     transform = create_transforms(info.transform, info.image_size, mean=info.mean, std=info.std)[1]
     prepared = picture if transform.prepare is None else transform.prepare(picture)
     return prepared, transform.augmented(prepared)
-
-
-def _view(trained: Trained) -> tuple[str, int]:
-    """Return the transform and the image size of a network."""
-    info = info_in_use(trained.config.data)
-    return info.transform, info.image_size
 
 
 def _displayed(runs: dict[str, Trained], picture: Tensor) -> np.ndarray:

@@ -134,18 +134,14 @@ class _MatmulNoAutocast(InputsSaved):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
         (a, b), (grad,) = ctx.saved_tensors, grads
-        needs_a, needs_b = ctx.needs_input_grad
+        d_a = d_b = None
         with torch.autocast(grad.device.type, enabled=False):
-            return _left_gradient(grad, a, b) if needs_a else None, _right_gradient(grad, a, b) if needs_b else None
-
-
-def _left_gradient(grad: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    # A shared factor takes one product over batch and columns, instead of one per image and a sum.
-    return torch.einsum("bin,bjn->ij", grad, b) if a.ndim < grad.ndim else grad @ b.mT
-
-
-def _right_gradient(grad: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    return torch.einsum("bni,bnj->ij", a, grad) if b.ndim < grad.ndim else a.mT @ grad
+            # A shared factor takes one product over batch and columns, not one per image and a sum.
+            if ctx.needs_input_grad[0]:
+                d_a = torch.einsum("bin,bjn->ij", grad, b) if a.ndim < grad.ndim else grad @ b.mT
+            if ctx.needs_input_grad[1]:
+                d_b = torch.einsum("bni,bnj->ij", a, grad) if b.ndim < grad.ndim else a.mT @ grad
+        return d_a, d_b
 
 
 @full_precision

@@ -12,8 +12,7 @@ from ..experiments.manifest import Manifest, read_manifest
 from ..metrics import mean_std, wilson_interval
 from ..records import Record, evaluation_on_test, find_records
 
-# Fields that a report shows, and those of a training run.
-_SHOWN = ("config",)
+# Results of a training run that a report shows.
 _RESULTS = ("images", "parameters", "epochs")
 # Settings that never name a group: seeds are averaged over, the others do not change the result.
 _NOT_AXES = ("seed", "device", "threads", "data.root", "data.workers")
@@ -103,7 +102,7 @@ def _complete_records(folder: Path) -> list[Record]:
 
 
 def _missing_fields(record: Record) -> list[str]:
-    names = list(_SHOWN) + (["error"] if record["status"] == "failed" else [])
+    names = ("config", "error") if record["status"] == "failed" else ("config",)
     missing = [name for name in names if name not in record]
     if record["status"] == "finished" and record.get("kind", "train") == "train":
         missing += [name for name in _RESULTS if name not in record]
