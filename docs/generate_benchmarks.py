@@ -23,8 +23,8 @@ Generated from `benchmarks/results/` by `python docs/build.py benchmarks`; do no
 
 Layers run at their default options on random ReLU features; options are named where the default has
 changed since. GPU times under about 8 ms are mostly launch overhead and vary between machines. On a
-shared CPU, compare ratios rather than times. `python benchmarks/heads.py` measures your machine. Whole
-training steps, precision modes and accuracy on a GPU: [gpu.md](gpu.md).
+shared CPU, compare ratios rather than times. `python benchmarks/heads.py` measures your machine.
+Whole training steps, precision modes and accuracy on a GPU: [gpu.md](gpu.md).
 """
 
 

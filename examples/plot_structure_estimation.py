@@ -2,9 +2,9 @@
 
 Relative error ‖P̂ − P‖/‖P‖ of the graphical lasso (SICE) and of maximum likelihood, for a dense and
 a sparse 100×100 precision matrix P. The dotted line is the error of P̂ = 0. For the dense matrix
-maximum likelihood needs more than 300 samples, and SICE hardly beats P̂ = 0 with any number. For the
-sparse matrix SICE is several times better with few samples and stays ahead. A feature map of 14×14
-positions gives 196 samples.
+maximum likelihood needs more than 300 samples, and SICE hardly beats P̂ = 0 with any number. For
+the sparse matrix SICE is several times better with few samples and stays ahead. A feature map of
+14×14 positions gives 196 samples.
 
 The paper does not say how it chose P and λ. Here the dense P is AAᵀ of a square random matrix, and
 λ = √(log 100 / n). For a dense P with less spread eigenvalues SICE wins with few samples too;
