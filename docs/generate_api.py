@@ -16,19 +16,34 @@ MODULES = (
     "functional", "pooling", "models", "estimator", "train", "inference", "explain", "report", "data", "metrics",
     "config", "records", "testing",
 )  # fmt: skip
+# Classes that the names of a page return, inherit from or contain.
+ALSO = {
+    "functional": (
+        "isice.ops.graphical_lasso.GraphicalLassoResult",
+        "isice.ops.joint_graphical_lasso.JointGraphicalLassoResult",
+        "isice.ops.latent_graphical_lasso.LatentGraphicalLassoResult",
+    ),
+    "estimator": (
+        "isice.estimator.graph.GraphMixin",
+        "isice.estimator.inference.InferenceMixin",
+        "isice.estimator.inference.DebiasedPrecision",
+        "isice.estimator.inference.EdgeStability",
+    ),
+    "config": ("isice._augment_config.AugmentConfig",),
+}
 
 
 def public_names(module: ModuleType) -> list[str]:
     """Return ``__all__``, or the functions and classes that the module defines or collects."""
     if hasattr(module, "__all__"):
         return sorted(module.__all__)
-    collects = {"isice.functional": "isice.", "isice.config": "isice._augment_config"}
+    collects = module.__name__ == "isice.functional"
     return sorted(
         name
         for name, value in vars(module).items()
         if not name.startswith("_")
         and (inspect.isroutine(value) or inspect.isclass(value))
-        and value.__module__.startswith((module.__name__, collects.get(module.__name__, module.__name__)))
+        and (value.__module__.startswith("isice.") if collects else value.__module__ == module.__name__)
     )
 
 
@@ -44,7 +59,7 @@ def documented_names() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for page in MODULES:
         module = importlib.import_module(f"isice.{page}")
-        found[page] = [path_of(module, name) for name in public_names(module)]
+        found[page] = [*(path_of(module, name) for name in public_names(module)), *ALSO.get(page, ())]
     classes: list[Any] = [pooling_class(name) for name in list_poolings()]
     found["poolings"] = [f"{cls.__module__}.{cls.__name__}" for cls in classes]
     return found
