@@ -5,10 +5,12 @@ mkdocstrings fills in the docstrings when the site is built; these pages only li
 
 import importlib
 import inspect
+import textwrap
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import isice
 from isice.pooling import list_poolings, pooling_class
 
 FOLDER = Path(__file__).resolve().parent / "api"
@@ -74,8 +76,8 @@ def pages() -> dict[Path, str]:
         index.append(f"| [{title}]({page}.md) | {about} |")
         entries = "\n".join(f"::: {name}\n" for name in names)
         found[FOLDER / f"{page}.md"] = f"# {title}\n\n{about}\n\n{entries}"
-    note = "`import isice` also gives `isice.create_model`, `isice.attach`, `isice.create_pooling`, "
-    index += ["", note + "`isice.list_poolings`,", "`isice.register_pooling` and `isice.load_weights` directly.", ""]
+    direct = ", ".join(f"`{name}`" for name in isice.__all__ if name not in ("functional", "__version__"))
+    index += ["", *textwrap.wrap(f"`import isice` gives these names directly: {direct}.", 100), ""]
     return {FOLDER / "index.md": "\n".join(index), **found}
 
 
