@@ -49,7 +49,7 @@ class SparsePrecisionCV(SparsePrecision):
         n_refinements: How often the grid is refined around the best λ. Where the best is the
             smallest, the grid is first extended, down to 1e-5 of the largest. 0, or a list of
             ``sparsities``, keeps the grid.
-        cv: Folds of ``"cv"``: a number or a scikit-learn splitter.
+        cv: Folds of ``"cv"``: a number, by default 5, or a scikit-learn splitter.
         gamma: Weight in ``"ebic"`` of the number of possible graphs, 0 (plain BIC) to 1.
         instability: Largest mean edge instability that ``"stars"`` accepts.
         n_subsamples: Subsamples of ``"stars"``.
