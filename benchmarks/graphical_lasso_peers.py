@@ -91,23 +91,32 @@ def run_skglm(cov: np.ndarray, sparsity: float, tol: float) -> np.ndarray:
 
 def quic_solver(library: Path) -> Solver:
     """Return QUIC of a compiled library; it stops on the relative subgradient."""
+    along_path = quic_path(library)
+    return lambda cov, sparsity, tol: along_path(cov, np.array([sparsity]), tol)[0]
+
+
+def quic_path(library: Path) -> Callable[[np.ndarray, np.ndarray, float], np.ndarray]:
+    """Return QUIC for descending λ (L,), with its own warm starts: precision matrices (L, D, D)."""
     compiled = ctypes.CDLL(str(library))
 
     def pointer(array: np.ndarray) -> ctypes.c_void_p:
         return array.ctypes.data_as(ctypes.c_void_p)
 
-    def run(cov: np.ndarray, sparsity: float, tol: float) -> np.ndarray:
-        size, cov = len(cov), np.ascontiguousarray(cov)
-        penalty = sparsity * (1 - np.eye(size))
-        theta, inverse, path, report = np.eye(size), np.eye(size), np.ones(1), [np.zeros(1) for _ in range(3)]
-        n_iter = np.zeros(1, np.uint32)
-        by_reference = [ctypes.c_uint32(size), ctypes.c_uint32(1), ctypes.c_double(tol), ctypes.c_int32(0)]
+    def run(cov: np.ndarray, sparsities: np.ndarray, tol: float) -> np.ndarray:
+        size, count, cov = len(cov), len(sparsities), np.ascontiguousarray(cov)
+        penalty = 1 - np.eye(size)
+        if count == 1:  # QUIC scales the penalty along a path only
+            penalty = sparsities[0] * penalty
+        theta, inverse = (np.tile(np.eye(size), (count, 1, 1)) for _ in range(2))
+        path, report = np.ascontiguousarray(sparsities), [np.zeros(count) for _ in range(3)]
+        n_iter = np.zeros(count, np.uint32)
+        by_reference = [ctypes.c_uint32(size), ctypes.c_uint32(count), ctypes.c_double(tol), ctypes.c_int32(0)]
         p, length, limit, silent = (ctypes.byref(value) for value in by_reference)
         most = ctypes.byref(ctypes.c_uint32(1000))
         objective, seconds, gap = (pointer(array) for array in report)
         compiled.QUIC(
-            ctypes.c_char(b"D"), p, pointer(cov), pointer(penalty), length, pointer(path), limit, silent, most,
-            pointer(theta), pointer(inverse), objective, seconds, pointer(n_iter), gap,
+            ctypes.c_char(b"D" if count == 1 else b"P"), p, pointer(cov), pointer(penalty), length, pointer(path),
+            limit, silent, most, pointer(theta), pointer(inverse), objective, seconds, pointer(n_iter), gap,
         )  # fmt: skip
         return theta
 

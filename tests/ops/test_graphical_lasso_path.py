@@ -26,7 +26,7 @@ def factors(size, generator):
     return loadings @ scores + torch.randn(size, size // 2, generator=generator, dtype=torch.float64)
 
 
-def matrix(kind, size=60):
+def matrix(kind, size):
     if kind == "sparse":
         return sparse_model(size, 1, 0)[0]
     return torch.corrcoef((chain if kind == "chain" else factors)(size, torch.Generator().manual_seed(0)))
@@ -44,10 +44,11 @@ def recomputed_gap(cov, penalty, result):
     return linear - torch.logdet(theta) - torch.logdet(result.dual) - cov.shape[-1]
 
 
+@pytest.mark.parametrize("size", [60, 80])  # the larger ones begin with Newton's method
 @pytest.mark.parametrize("kind", ["sparse", "chain", "factors"])
-def test_a_path_has_the_solutions_of_cold_starts_in_fewer_iterations(kind):
-    cov = matrix(kind)
-    grid, size = grid_of(cov), len(cov)
+def test_a_path_has_the_solutions_of_cold_starts_in_fewer_iterations(kind, size):
+    cov = matrix(kind, size)
+    grid = grid_of(cov)
     path = graphical_lasso_path(cov, grid, tol=TOL, scale="raw")
     cold = [graphical_lasso(cov, value, tol=TOL, scale="raw") for value in grid]
     penalty = grid[:, None, None] * (1 - torch.eye(size, dtype=torch.float64))
@@ -58,7 +59,18 @@ def test_a_path_has_the_solutions_of_cold_starts_in_fewer_iterations(kind):
     distance = (path.precision - torch.stack([c.precision for c in cold])).square().sum((-2, -1))
     largest = torch.linalg.matrix_norm(path.precision, ord=2)
     assert bool((distance <= 16 * TOL * size * (1.1 * largest).square()).all())
-    assert int(path.n_iter.sum()) <= 0.6 * sum(int(c.n_iter) for c in cold) + len(grid) // 2
+    share = 0.9 if kind == "sparse" else 0.7  # cold starts are good on a sparse graph
+    assert int(path.n_iter.sum()) <= share * sum(int(c.n_iter) for c in cold)
+
+
+def test_a_step_along_a_path_needs_two_factors(monkeypatch):
+    """That of the solution, from which the next one starts, and that of its dual point."""
+    cov, calls, factorize = matrix("chain", 80), [], torch.linalg.cholesky_ex
+    grid = grid_of(cov, 20)[:16]  # where the graph is sparse
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", lambda *args: calls.append(1) or factorize(*args))
+    path = graphical_lasso_path(cov, grid, tol=1e-4, scale="raw")
+    assert int(path.n_iter.sum()) <= 20
+    assert len(calls) <= 2.5 * len(grid)
 
 
 def test_a_path_of_a_batch_with_weights_and_other_units():

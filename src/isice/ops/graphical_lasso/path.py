@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .certificate import cholesky
 from .newton import Iterate, is_sparse, newton
+from .small import SMALL_SIZE
 from .solver import WHOLE_SIZE, Outputs, solve, solve_connected
 
 MAX_STEPS = 3  # Newton steps from a warm start after which ADMM takes over for the rest of the path
@@ -97,7 +98,8 @@ class _Path:
         self.cov, self.unit, self.tol, self.max_iter = cov, unit, tol, max_iter
         self.points: list[Point] = []
         self.last: Iterate | None = None
-        self.sparse, self.slow = True, 0  # λ in a row that took more than one Newton step
+        self.sparse = len(cov) > SMALL_SIZE  # smaller ones are faster by ADMM, whatever the graph
+        self.slow = 0  # λ in a row that took more than one Newton step
 
     def solve(self, sparsity: float) -> Outputs:
         """Solve for the next λ."""
@@ -111,10 +113,10 @@ class _Path:
 
     def _by_solver(self, penalty: Tensor, sparsity: float) -> Outputs:
         cov, penalty = self.cov[None], penalty[None]
-        if self.sparse:
+        if self.sparse or not self.points:
             found = solve(cov, penalty, self.tol, self.max_iter)
-            theta = found.precision[0]
-            self.last = Iterate(theta, found.covariance[0], cholesky(found.precision))
+            if self.sparse:
+                self.last = Iterate(found.precision[0], found.covariance[0], cholesky(found.precision))
             return found
         start = torch.stack(extrapolated(cov, self.points, sparsity), dim=1)
         return solve_connected(cov, penalty, torch.tensor([len(self.cov)]), self.tol, self.max_iter, start, None)
