@@ -24,8 +24,7 @@ def plot_graph(
 ) -> Axes:
     """Plot variables on a circle, with an edge for each nonzero partial correlation.
 
-    Positive edges are blue, negative ones orange; the width shows the strength. Strongly connected
-    variables are neighbours.
+    Positive edges are blue, negative ones orange; strong edges are wide and join neighbours.
 
     Args:
         partial_correlation: Matrix (D, D), zero where there is no edge.

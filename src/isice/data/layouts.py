@@ -113,8 +113,7 @@ def load_dtd(config: DataConfig) -> Loaded:
 def load_inaturalist2017(config: DataConfig) -> Loaded:
     """Load ``train_val_images/`` by the lists ``train2017.json`` and ``val2017.json``.
 
-    torchvision's INaturalist downloads the images, to ``2017/``, but not the lists (30 MB), which
-    have to be downloaded by hand.
+    torchvision downloads the images, to ``2017/``; the lists (30 MB) are downloaded by hand.
     """
     if config.download:
         from torchvision.datasets import INaturalist

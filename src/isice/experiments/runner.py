@@ -46,8 +46,7 @@ def run_experiment(
     Args:
         experiment: The experiment.
         out: Folder for the runs, one sub-folder each.
-        compute: Computes a config into a folder under a label, and writes its record, also if it
-            fails.
+        compute: Computes a config into a folder under a label; writes its record, even on failure.
         cells: The cells to run; all of the experiment by default.
         pool: Folder in which finished runs are searched: ``out``, the default, or the folder that
             holds it, to share runs between experiments.

@@ -17,8 +17,7 @@ def push_run(folder: str | Path, repo: str, *, which: str = "best", private: boo
 
     Args:
         folder: The run folder.
-        repo: ``"owner/name"`` on the Hub, or a folder: ``"./folder"``, ``"/folder"`` or
-            ``"local-dir:folder"``.
+        repo: ``"owner/name"`` on the Hub, or ``"./folder"``, ``"/folder"``, ``"local-dir:folder"``.
         which: The checkpoint, ``"best"`` or ``"last"``.
         private: Make a new repository private.
 

@@ -37,8 +37,7 @@ def create_model(
             with ``.``, ``/`` or ``~`` load a network shared by ``isice push``, with its weights and
             in eval mode. If the config found there is in the format of timm, they name a backbone.
         pooling: A spec string such as ``"isice(n_iter=5)"``, or a pooling for the reduced channels.
-        num_classes: Number of classes; 0 returns the pooled vectors. Required unless the network is
-            shared.
+        num_classes: Number of classes, 0 for pooled vectors. Required unless the network is shared.
         reduce: Channels after the reduction (1×1 convolution, BatchNorm, ReLU), or None.
         pretrained: Download ImageNet weights of the backbone, unless ``checkpoint_path`` is given.
         checkpoint_path: A local safetensors or ``.pth`` file for the backbone or the whole network.

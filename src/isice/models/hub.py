@@ -1,8 +1,7 @@
 """Save a network to a folder or a Hugging Face repository, and load it.
 
-``config.json`` holds the arguments that build the network, and ``about``: classes, input and
-training. The weights are ``model.safetensors``. ``README.md`` is the model card, generated from
-``about``.
+``config.json`` holds the network's arguments, and ``about``: classes, input and training. The
+weights are ``model.safetensors``. ``README.md`` is the model card, generated from ``about``.
 """
 
 import json

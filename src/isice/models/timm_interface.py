@@ -76,8 +76,7 @@ class TimmInterface(nn.Module):
 def backbone_input(backbone: Backbone | SmallCNN | Identity) -> dict[str, Any]:
     """Return the image size and normalisation that a backbone was trained with, by timm's names.
 
-    Networks without a config have ImageNet's mean and standard deviation, :class:`SmallCNN` and
-    :class:`Identity` none.
+    Without a config these are ImageNet's; :class:`SmallCNN` and :class:`Identity` have none.
     """
     if isinstance(backbone, SmallCNN | Identity):
         channels = backbone.in_chans

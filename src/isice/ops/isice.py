@@ -305,8 +305,7 @@ def isice(
         step_size: η ≥ 0.
         n_iter: Gradient steps N. Zero gives the regularised inverse of Σ'.
         n_inverse_iter: Newton–Schulz steps N_s of each inverse; by default 7.
-        normalize: Divide the result by √trace (published code, the default), by the trace (paper),
-            or not at all.
+        normalize: Divide by √trace (published code, the default), by the trace (paper), or not.
         first_gradient: ∇₁ of the first step: ``"inverse"`` of S₀ (the default), or S₀ itself as
             ``"printed"`` in Alg. 2, a typo.
         alpha: α ≥ 0, added to the diagonal before every inverse.

@@ -84,8 +84,7 @@ def joint_graphical_lasso(
         sparsity: λ₁ ≥ 0, one number or one per problem, shape (...).
         similarity: λ₂ ≥ 0, of the same shapes. With λ₂ = 0 the classes are separate.
         penalty: ``"group"``, ``"fused"`` or ``"time_varying"``.
-        class_weights: n_k > 0, shape (K,), such as numbers of samples divided by
-            their mean; 1 by default.
+        class_weights: n_k > 0, shape (K,), such as shares of the samples times K; 1 by default.
         weights: Non-negative, symmetric factors of both penalties per entry, (..., D, D).
         scale: Unit of the penalties: ``"correlation"``, the default, as if ``cov`` were
             correlations, with a result in the units of ``cov``; ``"raw"`` is the unit of ``cov``.

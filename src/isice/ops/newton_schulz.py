@@ -7,8 +7,7 @@ of their P is a polynomial of degree four in T, computed by two products. This t
 for two steps instead of the six of Alg. 1.
 
 A polynomial of a symmetric matrix has a self-adjoint derivative. The backward pass is therefore the
-forward-mode derivative in the direction of the symmetric cotangent. It needs the input and the
-output, and no saved iterate.
+forward-mode derivative in the direction of the symmetric cotangent. It needs no saved iterate.
 """
 
 from typing import Any, Literal, NamedTuple, cast

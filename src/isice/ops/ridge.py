@@ -1,8 +1,7 @@
 """⑤ The inverse of a shrunk covariance, and spectral maps that saturate like it.
 
-With Σ' = D·Σ/tr Σ of mean eigenvalue one, I − r(Σ' + rI)⁻¹ maps an eigenvalue x to x/(x
-+ r): it keeps directions of little variance and saturates at the leading ones. log(1 +
-x/r) saturates more slowly.
+With Σ' = D·Σ/tr Σ of mean eigenvalue one, I − r(Σ' + rI)⁻¹ maps an eigenvalue x to x/(x + r): it
+keeps weak directions and saturates at the leading ones. log(1 + x/r) saturates more slowly.
 """
 
 from typing import Any, Literal, cast

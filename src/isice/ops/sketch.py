@@ -1,8 +1,7 @@
 """⑤ Random features of polynomial kernels: count sketch, tensor sketch, random Maclaurin.
 
 They approximate the C² (or Cᵖ) products of channels by ``n_out`` random combinations, without
-forming the products. Positions are processed in chunks and recomputed in the backward pass, so only
-the features are saved.
+forming the products. Positions are processed in chunks, and recomputed in the backward pass.
 """
 
 from functools import reduce

@@ -13,8 +13,7 @@ MAX_ROWS = 12
 def panels_figure(results: Results, *, narrow: bool = False) -> Figure | None:
     """Draw accuracies with 95 % intervals, one panel per value of ``plot.panels``.
 
-    None for experiments without such a plot, or without accuracies. ``narrow`` puts the panels
-    below each other, for phones.
+    None without such a plot or accuracies. ``narrow`` stacks the panels, for phones.
     """
     panels = _panels(results)
     rows = {label for members in panels.values() for label in members}
