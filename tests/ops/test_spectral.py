@@ -111,7 +111,7 @@ def test_a_batch_decomposed_by_several_cores_is_that_of_one(make_cov):
 def test_every_thread_computes_with_one_core(make_cov, monkeypatch):
     seen, eigh = [], torch.linalg.eigh
     monkeypatch.setattr(torch.linalg, "eigh", lambda part: seen.append(torch.get_num_threads()) or eigh(part))
-    spectral._single_threads.cache_clear()
+    spectral._thread_pool.cache_clear()
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
@@ -119,7 +119,7 @@ def test_every_thread_computes_with_one_core(make_cov, monkeypatch):
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
-        spectral._single_threads.cache_clear()
+        spectral._thread_pool.cache_clear()
     assert seen == [1, 1, 1]
 
 

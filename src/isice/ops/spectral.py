@@ -39,7 +39,7 @@ def eigh_in_threads(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """Decompose a batch on the CPU, divided over its cores; infinite or nan entries give nan."""
     batch = matrices.detach().cpu().flatten(0, -3)
     broken = ~batch.isfinite().all(dim=-1).all(dim=-1)
-    pool, count = _single_threads()
+    pool, count = _thread_pool()
     found = pool.map(torch.linalg.eigh, batch.masked_fill(broken[:, None, None], 0.0).tensor_split(count))
     values, vectors = (torch.cat(parts) for parts in zip(*found, strict=True))
     values, vectors = (
@@ -50,19 +50,18 @@ def eigh_in_threads(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @cache
-def _single_threads() -> tuple[ThreadPoolExecutor, int]:
-    """Create as many threads as PyTorch uses, in each of which it uses one."""
+def _thread_pool() -> tuple[ThreadPoolExecutor, int]:
+    """Create a pool of ``torch.get_num_threads()`` threads whose operations are single-threaded."""
 
     def start() -> None:
         torch.set_num_threads(1)
-        torch.get_num_threads()  # fixes the number for this thread; otherwise its first operation would
+        torch.get_num_threads()  # otherwise the first operation would reset it to the global number
 
     count = torch.get_num_threads()
     started = threading.Barrier(count)
     pool = ThreadPoolExecutor(count, initializer=start)
-    for _ in pool.map(lambda _: started.wait(), range(count)):
-        pass
-    torch.set_num_threads(count)  # the threads have also changed the default of new ones
+    list(pool.map(lambda _: started.wait(), range(count)))  # until every thread has started
+    torch.set_num_threads(count)  # the global number, which the threads have changed
     return pool, count
 
 
