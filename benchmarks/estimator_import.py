@@ -24,7 +24,12 @@ IMPORTS = {
     "torch, sklearn.covariance": "import torch, sklearn.covariance",
     "isice.estimator": "from isice.estimator import SparsePrecisionCV",
 }
-REPORT = "import resource; u = resource.getrusage(resource.RUSAGE_SELF); print(u.ru_utime + u.ru_stime, u.ru_maxrss)"
+# ru_maxrss would include this process, from which the others are forked.
+REPORT = """
+import os
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
+print(sum(os.times()[:2]), peak)
+"""
 
 
 def measure(statement: str) -> tuple[float, int]:
