@@ -89,12 +89,13 @@ def test_standardize_gives_unit_variance(name):
     assert torch.equal(layer.output.gain, before)
 
 
-def test_isice_with_a_ridge_is_that_of_the_shrunk_covariance():
+@pytest.mark.parametrize("name", ["isice", "isice_mlp", "isice_mlp_star"])
+def test_isice_with_a_ridge_is_that_of_the_shrunk_covariance(name):
     x = features(2, CHANNELS, 5, 5)
     cov = F.covariance(x)
     mean = cov.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
     expected = F.isice(cov + 3 * mean * torch.eye(CHANNELS), vectorized=True)
-    torch.testing.assert_close(create_pooling("isice(ridge=3.0)", CHANNELS)(x), expected)
+    torch.testing.assert_close(create_pooling(f"{name}(ridge=3.0)", CHANNELS)(x), expected)
 
 
 def test_concatenation():

@@ -8,6 +8,7 @@ from torch import Tensor
 from .._checks import check_choice
 from ..ops.covariance import covariance
 from ..ops.isice_modulated import isice_modulated, modulation_penalty
+from ..ops.ridge import shrink
 from ..ops.vectorize import vectorize
 from ._registry import register_pooling
 from .isice_mlp import ISICEMLP
@@ -52,8 +53,9 @@ class ISICEMLPStar(ISICEMLP):
             factors.append((step_factor, sparsity_factor))
             return step_factor, sparsity_factor
 
+        cov = covariance(x)
         matrix = isice_modulated(
-            covariance(x),
+            shrink(cov, self.ridge) if self.ridge else cov,
             modulate,
             sparsity=self.sparsity,
             step_size=self.step_size,
