@@ -21,7 +21,8 @@ class ISICEMLPStar(ISICEMLP):
     Args:
         summary: How the D×D matrix ∇₁ is summarised: by its row means or its diagonal, times D,
             since its trace is about one.
-        **options: Options of ``isice_mlp``; ``first_gradient`` must be ``"inverse"``.
+        first_gradient: Must be ``"inverse"``.
+        **options: Options of ``isice_mlp``.
 
     Example:
         >>> ISICEMLPStar(8)(torch.rand(2, 8, 7, 7)).shape
