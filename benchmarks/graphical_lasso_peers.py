@@ -1,7 +1,7 @@
 """Compare the graphical lasso on a CPU with the best setting of every peer, per matrix and batch.
 
 Usage:
-    python benchmarks/graphical_lasso_peers.py [--quic LIBRARY] [--sizes 50 200 500 1000]
+    python benchmarks/graphical_lasso_peers.py [--quic LIBRARY] [--sizes 50 200 500 1000] [--append]
 
 ``--quic`` names QUIC.C of skggm, compiled as a shared library and linked with LAPACK
 whose integers have 64 bits; without it QUIC is left out. GGLasso and skglm are left out
@@ -11,17 +11,23 @@ Every solver gets the same correlation matrix and objective. Its tolerance is th
 ladder whose answer is within the target of the optimum, measured by the objective in float64. Where
 scikit-learn's ``enet_tol`` is free, the default and 0.1·tol/D are both tried and the faster one
 that suffices counts. CPU time of one thread; the solvers take turns in every round, and the
-shortest of the rounds counts. An attempt beyond ``--limit`` seconds ends the ladder: the peer is
-recorded as slower than that, and left out of larger matrices of that kind and λ. The optimum is
-known to 1e-8·D. Batches of ours are measured up to D = 200.
+shortest of the rounds counts (one round above D = 500). An attempt of a peer ends after ``--limit``
+seconds: the peer is recorded as slower, and left out of larger matrices of that kind and λ. The
+optimum is known to 1e-8·D.
+
+Up to D = 200 there are also batches of ours, skglm, scikit-learn's default ``enet_tol`` and two
+families that are hard for all: an autoregressive process with ρ = 0.99, and rank one. ``--append``
+keeps the rows of other sizes; each row has its commit, limit and load.
 """
 
 import argparse
 import ctypes
+import functools
 import importlib.util
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import time
 import warnings
@@ -42,7 +48,9 @@ SPARSITIES = (0.3, 0.1, 0.03)
 TARGETS = (1e-4, 1e-7)
 LADDER = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 N_FACTORS = 5
-MAX_BATCHED = 200
+MAX_BATCHED = 200  # also of slow families and slow peers
+MAX_REPEATED = 5.0  # seconds of an attempt that is repeated
+SLOW_PEERS = ("sklearn, default enet_tol", "skglm")
 
 Solver = Callable[[np.ndarray, float, float], np.ndarray]
 
@@ -64,7 +72,20 @@ def factors(size: int, batch: int, seed: int) -> Tensor:
     return correlation(loadings @ scores + noise)
 
 
+def autoregressive(size: int, batch: int, seed: int) -> Tensor:
+    """Return the exact correlations of an autoregressive process with ρ = 0.99."""
+    place = torch.arange(size, dtype=torch.float64)
+    return (0.99 ** (place[:, None] - place).abs()).repeat(batch, 1, 1)
+
+
+def rank_one(size: int, batch: int, seed: int) -> Tensor:
+    """Return the correlations of one sample: products of signs."""
+    signs = torch.randn(batch, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).sign()
+    return signs[:, :, None] * signs[:, None]
+
+
 KINDS = {"sparse": sparse_model, "chain": chain, "factors": factors}
+SLOW_KINDS = {"ar(0.99)": autoregressive, "rank one": rank_one}
 
 
 def run_sklearn(cov: np.ndarray, sparsity: float, tol: float) -> np.ndarray:
@@ -151,17 +172,34 @@ def seconds_of(run: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - begin, result
 
 
+def seconds_at_most(limit: float, run: Callable[[], Any]) -> tuple[float, Any]:
+    """Return CPU seconds and the result of a forked process, or infinity if it is late."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: sender.send(seconds_of(run)))
+    process.start()
+    late = not receiver.poll(1.5 * limit)  # of wall time: the machine may be busy
+    found: tuple[float, Any] = (math.inf, TimeoutError()) if late else receiver.recv()
+    process.kill()
+    process.join()
+    return found
+
+
 def timed_batch(cell: Cell, cov: Tensor, tol: float) -> float:
     """Return milliseconds per matrix of ours on the batch."""
     seconds, _ = seconds_of(lambda: graphical_lasso(cov, cell.sparsity, scale="raw", tol=tol))
     return 1e3 * seconds / len(cov)
 
 
-def loosest(solve: Solver, cell: Cell, target: float, limit: float) -> dict[str, Any]:
-    """Return the loosest tolerance that solves the first matrix to within ``target``·D."""
+def loosest(solve: Solver, cell: Cell, target: float, limit: float, first: float) -> dict[str, Any]:
+    """Return the loosest tolerance that solves the first matrix to within ``target``·D.
+
+    ``first`` is the loosest one to try.
+    """
     matrix = cell.cov[0].numpy()
-    for tol in (t for t in LADDER if solve is not run_ours or t <= target):
-        seconds, answer = seconds_of(lambda tol=tol: solve(matrix, cell.sparsity, tol))
+    for tol in (t for t in LADDER if t <= (target if solve is run_ours else first)):
+        run = functools.partial(solve, matrix, cell.sparsity, tol)
+        seconds, answer = seconds_of(run) if solve is run_ours else seconds_at_most(limit, run)
         error = Cell(cell.cov[:1], cell.sparsity, cell.optimum[:1]).error([answer])
         found = {"tol": tol, "ms": 1e3 * seconds, "error": error, "reached": error <= target}
         if found["reached"] or seconds > limit:
@@ -170,14 +208,17 @@ def loosest(solve: Solver, cell: Cell, target: float, limit: float) -> dict[str,
 
 
 def compare(
-    found: dict[str, Solver], cell: Cell, cov: Tensor, target: float, args: argparse.Namespace
+    found: dict[str, Solver], cell: Cell, cov: Tensor, row: dict[str, Any], firsts: dict[str, float], args: Any
 ) -> dict[str, Any]:
     """Time all solvers on one matrix, each at the setting that suffices, and ours on the batch."""
-    settings = {name: loosest(solve, cell, target, args.limit) for name, solve in found.items()}
+    settings = {
+        name: loosest(solve, cell, row["target"], args.limit, firsts.get(name, LADDER[0]))
+        for name, solve in found.items()
+    }
     matrix, batch_ms = cell.cov[0].numpy(), math.inf
-    for _ in range(args.rounds):
+    for _ in range(args.rounds if len(matrix) <= 500 else 1):
         for name, setting in settings.items():
-            if setting["reached"] and setting["ms"] < 1e3 * args.limit:
+            if setting["reached"] and setting["ms"] < 1e3 * MAX_REPEATED:
                 seconds, _ = seconds_of(lambda n=name, s=setting: found[n](matrix, cell.sparsity, s["tol"]))
                 setting["ms"] = min(setting["ms"], 1e3 * seconds)
         if len(cov) > 1:
@@ -201,14 +242,21 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     torch.set_num_threads(1)
     threadpool_limits(1)
     too_slow: set[tuple[str, str, float]] = set()
-    for size, (kind, make) in itertools.product(args.sizes, KINDS.items()):
+    for size, (kind, make) in itertools.product(args.sizes, (KINDS | SLOW_KINDS).items()):
+        if size > MAX_BATCHED:
+            available = {name: solve for name, solve in available.items() if name not in SLOW_PEERS}
+            if kind in SLOW_KINDS:
+                continue
         cov = make(size, args.batch if size <= MAX_BATCHED else 1, args.seed)
         for sparsity in SPARSITIES:
             cell = optimum(cov[:1], sparsity)
             found = {name: solve for name, solve in available.items() if (name, kind, sparsity) not in too_slow}
+            firsts: dict[str, float] = {}
             for target in TARGETS:
                 row: dict[str, Any] = {"kind": kind, "size": size, "sparsity": sparsity, "target": target}
-                row |= {"batch": len(cov), **compare(found, cell, cov, target, args)}
+                row |= {"batch": len(cov), "limit_s": args.limit, "load": os.getloadavg()[0]}
+                row |= compare(found, cell, cov, row, firsts, args)
+                firsts = {name: s["tol"] for name, s in row["solvers"].items()}
                 times = {name: f"{s['ms']:.1f}{'' if s['reached'] else '*'}" for name, s in row["solvers"].items()}
                 print(kind, size, sparsity, target, times, f"batch {row['batch_ms']:.1f}", flush=True)
                 yield row
@@ -225,13 +273,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=5.0, help="seconds after which no tighter tolerance is tried")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--append", action="store_true", help="keep the rows of other sizes")
     parser.add_argument("--out", type=Path, default=RESULTS / "graphical_lasso_peers.json")
     args = parser.parse_args()
     warnings.simplefilter("ignore")  # convergence warnings of peers; their accuracy is measured
     record: dict[str, Any] = {"title": "graphical lasso against its peers", "seed": args.seed, "rounds": args.rounds}
-    record |= {"limit_s": args.limit, "load": os.getloadavg()[0], **environment("cpu"), "rows": []}
+    record |= environment("cpu")
+    kept = json.loads(args.out.read_text(encoding="utf-8"))["rows"] if args.append else []
+    kept = [row for row in kept if row["size"] not in args.sizes]
+    measured: list[Any] = []
     for row in rows(args):
-        record["rows"].append(finite(row))
+        measured.append(finite(row | {"commit": record["commit"]}))
+        record["rows"] = sorted(kept + measured, key=lambda row: row["size"])
         args.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"wrote {args.out}")
 
