@@ -20,7 +20,8 @@ MAX_RESIDUAL = 1.0  # largest ‖I − sym(ΘK)‖_F/√D at which a Newton step
 MAX_GROWTH = 1.0  # of the residual since the last exact step, above which an exact step is taken
 CONTRACTION = 0.25  # remaining error of a correction; less costs more than it saves
 FIRST_ITERATIONS, FIRST_CONTRACTION = 3, 0.2  # the first iterations change Θ most
-EIGH_SIZE = 128  # size above which eigh costs as much as five products on a CPU, and less than roots by products
+EIGH_SIZE = 128  # size above which eigh is faster on a CPU than the root by products
+LARGE_SIZE = 400  # size above which eigh costs about five products
 MAX_TERMS, MAX_TERMS_LARGE = 10, 4  # of a correction; with more it costs as much as the root from scratch
 N_PROBES = 8
 PROBE_MARGIN = 1.05  # safety factor of the eigenvalue estimate by random probes
@@ -215,7 +216,7 @@ def correction_polynomial(condition: float, iteration: int, size: int) -> tuple[
     error = FIRST_CONTRACTION if iteration <= FIRST_ITERATIONS else CONTRACTION
     level = math.ceil(24 * math.log2(max(condition, 1.1))) if condition < 1e6 else 480
     coefficients = _inverse_polynomial(level, error)
-    return coefficients if len(coefficients) <= (MAX_TERMS_LARGE if size > EIGH_SIZE else MAX_TERMS) else ()
+    return coefficients if len(coefficients) <= (MAX_TERMS_LARGE if size > LARGE_SIZE else MAX_TERMS) else ()
 
 
 @functools.cache
