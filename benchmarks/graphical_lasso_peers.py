@@ -16,9 +16,9 @@ of a peer ends after ``--limit`` seconds: the peer is recorded as slower, and le
 matrices of that kind and λ. The optimum is known to 1e-8·D.
 
 Up to D = 200 there are also batches of ours and two families that are hard for all: an
-autoregressive process with ρ = 0.99, and rank one; skglm and scikit-learn's default ``enet_tol`` are
-measured up to D = 50. ``--append`` keeps the rows of other cells; each row has its commit, limit and
-load.
+autoregressive process with ρ = 0.99, and rank one. skglm and scikit-learn's default ``enet_tol``
+are measured up to D = 50. ``--append`` keeps the rows of other cells; each row has its commit,
+limit and load.
 """
 
 import argparse
