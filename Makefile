@@ -1,4 +1,4 @@
-# Every target first installs the package into .venv, with the versions and hashes of constraints.txt.
+# Targets that run the package first install it into .venv, with the versions and hashes of constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
