@@ -18,6 +18,8 @@ def pages() -> dict[Path, str]:
     measured = {
         "environment": _environment(_record("peers")),
         "peers": _peers(_record("peers")),
+        "paths": _paths(_record("path")),
+        "memory": _memory(_record("memory"), read_results("estimator_import")),
         "layer": _layer(_record("layer")),
         "gpu": _gpu(gpu),
     }
@@ -79,6 +81,32 @@ def _milliseconds(value: float | None, fastest: float) -> str:
         return "missed"
     text = f"{value:.1f}" if value < 10 else f"{value:.0f}"
     return f"**{text}**" if value == fastest else text
+
+
+def _paths(record: dict[str, Any]) -> str:
+    """Return milliseconds of twenty λ by cold starts, in one batch, along the path, and of QUIC."""
+    rows = []
+    for row in record["rows"]:
+        times = {name: row.get(f"{name}_ms") for name in ("cold", "batch", "path", "quic")}
+        fastest = min(value for value in times.values() if value is not None)
+        cells = [MISSING if value is None else _milliseconds(value, fastest) for value in times.values()]
+        iterations = f"{row['cold_iterations']} / {row['path_iterations']}"
+        rows.append((row["kind"], str(row["size"]), f"{row['tol']:.0e}", *cells, f"{row['ratio']:.1f}", iterations))
+    header = ["matrices", "D", "tol", "cold", "batch", "path", "QUIC's path", "cold / path", "iterations, cold / path"]
+    return f"Commit {record.get('commit') or MISSING}:\n\n{_markdown(header, rows)}"
+
+
+def _memory(memory: dict[str, Any], imports: dict[str, Any]) -> str:
+    """Return the memory of imports and selections, and the CPU time of imports."""
+    rows = [
+        (f"`import {row['import']}`", f"{row['peak_bytes'] / 1e9:.2f}", f"{row['cpu_seconds']:.1f}")
+        for row in imports["rows"]
+    ]
+    for row in memory["rows"]:
+        name = f"`selection={row['selection']!r}`, D = {row['size']}"
+        rows.append((name, f"{row['peak_bytes'] / 1e9:.2f}", f"{row['cpu_seconds']:.0f}"))
+    commits = f"Commits {imports.get('commit') or MISSING} (imports) and {memory.get('commit') or MISSING}"
+    return f"{commits}:\n\n{_markdown(['process', 'peak GB', 'CPU s'], rows)}"
 
 
 def _layer(record: dict[str, Any]) -> str:

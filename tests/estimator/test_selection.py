@@ -1,5 +1,6 @@
 """The choice of λ: edges of the grid, refinement, groups, weights, scikit-learn's names."""
 
+import pickle
 import warnings
 
 import numpy as np
@@ -145,3 +146,10 @@ def test_a_small_memory_budget_changes_the_portions_and_not_the_result(selection
     assert max(sizes) == 3
     np.testing.assert_allclose(small.selection_curve_, large.selection_curve_, rtol=1e-6)
     np.testing.assert_allclose(small.precision_, large.precision_, rtol=1e-4, atol=1e-5)
+
+
+def test_the_path_is_kept_sparse():
+    x = np.random.default_rng(0).normal(size=(80, 60))
+    model = SparsePrecisionCV(selection="ebic", sparsities=20, n_refinements=0, min_ratio=0.3, tol=1e-3).fit(x)
+    assert model.precision_path_.shape == (20, 60, 60)
+    assert len(pickle.dumps(model)) < 0.5 * model.precision_path_.nbytes
