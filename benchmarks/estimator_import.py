@@ -4,7 +4,8 @@ Usage:
     python benchmarks/estimator_import.py [--rounds 5] [--out FILE]
 
 User and system time of a fresh process with one thread, the shortest of the rounds, in which all
-take turns. Files are in the page cache after the first round.
+take turns. Files are in the page cache after the first round. Compile the package first, as pip
+does: ``python -m compileall src/isice``.
 """
 
 import argparse
