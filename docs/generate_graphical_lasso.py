@@ -69,16 +69,22 @@ def _peers(record: dict[str, Any]) -> str:
     names = list(record["rows"][0]["solvers"])
     rows = []
     for row in record["rows"]:
-        times = {name: found["ms"] for name, found in row["solvers"].items() if found["reached"]}
-        cells = [_milliseconds(times.get(name), min(times.values())) for name in names]
+        fastest = min(found["ms"] for found in row["solvers"].values() if found["reached"])
+        cells = [_solver(row["solvers"].get(name), fastest, row["limit_s"]) for name in names]
         cell = (row["kind"], str(row["size"]), str(row["sparsity"]), f"{row['target']:.0e}")
         rows.append((*cell, *cells, MISSING if row["batch_ms"] is None else _milliseconds(row["batch_ms"], 0.0)))
     return _markdown(["matrices", "D", "λ", "target / D", *names, "isice, per matrix of a batch"], rows)
 
 
-def _milliseconds(value: float | None, fastest: float) -> str:
-    if value is None:
-        return "missed"
+def _solver(found: dict[str, Any] | None, fastest: float, limit: float) -> str:
+    if found is None:
+        return MISSING
+    if not found["reached"]:
+        return f"> {limit:.0f} s" if found["ms"] is None else "missed"
+    return _milliseconds(found["ms"], fastest)
+
+
+def _milliseconds(value: float, fastest: float) -> str:
     text = f"{value:.1f}" if value < 10 else f"{value:.0f}"
     return f"**{text}**" if value == fastest else text
 
