@@ -3,6 +3,7 @@
 import inspect
 import pydoc
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,14 @@ def describe(name: str) -> str:
     defaults = cls.option_defaults()
     if defaults:
         lines += [f"- Default: `{_layer(name).spec}`", "", *options(cls)]
-    return markdown("\n".join(lines)).strip() + "\n"
+    return "\n".join(_wrapped(line) for line in markdown("\n".join(lines)).strip().splitlines()) + "\n"
+
+
+def _wrapped(line: str) -> str:
+    """Wrap a list item at 100 characters, but not inside words."""
+    if not line.startswith("- "):
+        return line
+    return textwrap.fill(line, 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def markdown(text: str) -> str:

@@ -1,5 +1,6 @@
 """Tables of the scaling pages, from records of benchmarks/scaling.py, with a projection."""
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +62,13 @@ def memory_bytes(row: dict[str, Any], gpus: int) -> float:
 
 
 def measured_on(record: dict[str, Any]) -> str:
-    """Return hardware, versions and the note of a record in one line."""
+    """Return hardware, versions and the note of a record."""
     if not record["rows"]:
         return "Not measured yet."
     hardware, versions = record["hardware"], record["versions"]
     where = hardware.get("gpu", hardware["cpu"])
     note = f" {record['note']}." if "note" in record else ""
-    return f"Measured on one {where}, torch {versions['torch']}, timm {versions['timm']}.{note}"
+    return textwrap.fill(f"Measured on one {where}, torch {versions['torch']}, timm {versions['timm']}.{note}", 100)
 
 
 def backbones(rows: list[dict[str, Any]]) -> str:

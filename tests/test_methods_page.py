@@ -23,7 +23,7 @@ def generator() -> ModuleType:
 @pytest.mark.parametrize("name", list_poolings())
 def test_every_pooling_is_described(name: str) -> None:
     cls = pooling_class(name)
-    section = PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    section = " ".join(PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0].split())  # without line breaks
     assert cls.reference in section
     assert f"Definition: {cls.fidelity}" in section
     assert f"Evidence: {cls.evidence}" in section
