@@ -1,17 +1,19 @@
-"""Devices, processes, threads and determinism of a run."""
+"""Devices, processes, threads, determinism and compilation of a run."""
 
 import atexit
+import copy
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .._parent import end_with_parent
 from ..config import RunConfig
+from ..models import Network
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -146,3 +148,16 @@ def copy_to_host(*values: Tensor) -> Callable[[], list[float]]:
         return [float(value) for value in copied]
 
     return read
+
+
+def with_compiled_backbone(model: nn.Module) -> nn.Module:
+    """Return a copy that shares all weights and runs the backbone compiled, for the training steps.
+
+    Poolings have kernels of their own, and ``model`` itself stays uncompiled: evaluation has
+    batches of several sizes. Later models with the same backbone need no compilation.
+    """
+    if not isinstance(model, Network):
+        return cast(nn.Module, torch.compile(model))
+    compiled = copy.copy(model)
+    compiled._modules = {**model._modules, "backbone": cast(nn.Module, torch.compile(model.backbone))}
+    return compiled

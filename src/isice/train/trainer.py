@@ -4,13 +4,12 @@ Every random draw is a function of seed, epoch, step and rank, so that resuming 
 states. The auxiliary loss of a pooling layer comes from ``model(x, return_loss=True)``.
 """
 
-import copy
 import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +25,7 @@ from ..models.weights import plain_weights
 from .anomaly import first_nonfinite, first_nonfinite_weights
 from .checkpoint import Checkpoint, CheckpointWriter, load_weights_into
 from .ema import AveragedWeights
-from .launch import copy_to_host
+from .launch import copy_to_host, with_compiled_backbone
 from .loaders import Loader, batch_sampler, describe_images, eval_loader, start_epoch, train_loader
 from .logger import MetricsLogger
 from .losses import classification_loss
@@ -152,7 +151,7 @@ class Trainer:
         """Create optimizer and schedule of a stage; restore them from a checkpoint of it."""
         set_trainable(self.model, stage.frozen)
         optimizer = create_optimizer(self.model, stage.optim)
-        model = _with_compiled_backbone(self.model) if self.config.compile else self.model
+        model = with_compiled_backbone(self.model) if self.config.compile else self.model
         self.stage_index, self.optimizer = index, optimizer
         self._model, self._optimizer = self.fabric.setup(model, optimizer)
         self.schedule = create_schedule(optimizer, stage.optim, self.steps)
@@ -370,16 +369,3 @@ class Trainer:
             f"training images of the batch: {images}; lower optim.lr (now {self.optimizer.param_groups[0]['lr']:.3g}), "
             "set optim.clip_norm, or check these images."
         )
-
-
-def _with_compiled_backbone(model: nn.Module) -> nn.Module:
-    """Return a copy that shares all weights and runs the backbone compiled, for the training steps.
-
-    Poolings have kernels of their own, and ``model`` itself stays uncompiled: evaluation has
-    batches of several sizes. Later models with the same backbone need no compilation.
-    """
-    if not isinstance(model, Network):
-        return cast(nn.Module, torch.compile(model))
-    compiled = copy.copy(model)
-    compiled._modules = {**model._modules, "backbone": cast(nn.Module, torch.compile(model.backbone))}
-    return compiled
