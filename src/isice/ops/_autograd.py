@@ -43,8 +43,7 @@ class _NoSecondDerivative(torch.autograd.Function):
 def first_derivative_only(who: str, inputs: tuple[Tensor, ...], grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Return ``grads``; under ``create_graph=True``, differentiating them raises a clear error.
 
-    ``inputs`` are the tensors that they depend on: the incoming cotangent
-        and the operation's inputs.
+    ``inputs`` are the tensors that they depend on: the incoming cotangent and the operation's own.
     """
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return grads

@@ -115,9 +115,9 @@ class Anderson:
                 history[failed] = history[failed, last : last + 1]
         self.count += 1
         moves, images = self.moves[:, : self.count], self.images[:, : self.count]
-        gram, precision = moves @ moves.mT, torch.finfo(moves.dtype)
-        gram /= gram.diagonal(dim1=1, dim2=2).sum(-1).clamp(min=precision.tiny)[:, None, None]
-        gram.diagonal(dim1=1, dim2=2).add_(10 * precision.eps)  # above its rounding errors
+        gram, limits = moves @ moves.mT, torch.finfo(moves.dtype)
+        gram /= gram.diagonal(dim1=1, dim2=2).sum(-1).clamp(min=limits.tiny)[:, None, None]
+        gram.diagonal(dim1=1, dim2=2).add_(10 * limits.eps)  # above its rounding errors
         weights = torch.linalg.solve_ex(gram, torch.ones_like(gram[:, :, :1])).result
         torch.bmm((weights / weights.sum(1, keepdim=True)).mT, images, out=flat[:, None])
         torch.add(image, image.mT, out=point)  # exactly symmetric
