@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.covariance import GraphicalLasso
 from sklearn.datasets import load_diabetes
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GroupKFold, KFold
 
 from isice.estimator import SparsePrecision, SparsePrecisionCV
@@ -153,3 +154,8 @@ def test_the_path_is_kept_sparse():
     model = SparsePrecisionCV(selection="ebic", sparsities=20, n_refinements=0, min_ratio=0.3, tol=1e-3).fit(x)
     assert model.precision_path_.shape == (20, 60, 60)
     assert len(pickle.dumps(model)) < 0.5 * model.precision_path_.nbytes
+
+
+def test_the_path_of_an_unfitted_model_is_refused():
+    with pytest.raises(NotFittedError, match="SparsePrecisionCV instance is not fitted yet"):
+        _ = SparsePrecisionCV().precision_path_

@@ -155,6 +155,7 @@ class SparsePrecisionCV(SparsePrecision):
     @property
     def precision_path_(self) -> Array:
         """Precision matrices of all data for each λ (L, D, D)."""
+        check_is_fitted(self, "_path")
         path = np.empty((len(self._path), *self._path[0].shape))
         for place, precision in enumerate(self._path):
             path[place] = precision.toarray()
