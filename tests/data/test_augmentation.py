@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import interpolate
 from torchvision.transforms.v2 import functional as V
 
 from isice.config import AugmentConfig
@@ -51,6 +52,14 @@ def test_a_share_of_a_step_gets_the_draws_of_its_rows():
     whole = augment(x, torch.arange(6), seed=(0, 1, 2)).images
     shares = [augment(x[i : i + 2], torch.arange(2), seed=(0, 1, 2), begin=i, total=6).images for i in (0, 2, 4)]
     torch.testing.assert_close(torch.cat(shares), whole)
+
+
+def test_a_smaller_crop_size_resizes_every_image():
+    x = pictures(3, size=64)
+    resized = Augmentation(AugmentConfig(crop_size=0.5))(x, torch.arange(3), seed=(0, 1, 2)).images
+    torch.testing.assert_close(resized, interpolate(x, scale_factor=0.5, mode="bilinear"))
+    config = AugmentConfig(crop_scale=0.3, crop_size=0.5, color=0.3, erase=0.5, cutmix=1.0)
+    assert Augmentation(config)(x, torch.arange(3), seed=(0, 1, 2)).images.shape == (3, 3, 32, 32)
 
 
 def test_crops_against_torchvision():
@@ -166,6 +175,7 @@ def test_share_of_mixed_steps():
     ("setting", "message"),
     [
         ({"crop_scale": 0.0}, r"0 < augment.crop_scale ≤ 1, got 0.0"),
+        ({"crop_size": 1.5}, r"0 < augment.crop_size ≤ 1, got 1.5"),
         ({"crop_ratio": 0.5}, r"augment.crop_ratio ≥ 1.0, got 0.5"),
         ({"policy": "triv"}, "augment.policy to be one of"),
         ({"mixup": -1.0}, r"augment.mixup ≥ 0.0, got -1.0"),

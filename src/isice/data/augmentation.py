@@ -84,7 +84,8 @@ class Augmentation:
         on_device = _to_device(table, images.device)
         if "theta_0" in table:
             theta = torch.stack([on_device[f"theta_{i}"].flatten() for i in range(6)], dim=1).view(-1, 2, 3)
-            grid = affine_grid(theta.to(images.dtype), list(images.shape), align_corners=False)
+            size = [*images.shape[:2], *(crop_side(side, self.config.crop_size) for side in (height, width))]
+            grid = affine_grid(theta.to(images.dtype), size, align_corners=False)
             images = grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
         if any(name in table for name in _COLORS):
             mean, std = self._mean.to(images.device), self._std.to(images.device)
@@ -113,6 +114,16 @@ class Augmentation:
         return Mixed(mixed, target, target.flip(0), kept)
 
 
+def crop_side(side: int, share: float) -> int:
+    """Return the side of training images in pixels: a share of the side, a multiple of 32.
+
+    Example:
+        >>> crop_side(448, 6 / 7), crop_side(28, 0.5), crop_side(100, 1.0)
+        (384, 28, 100)
+    """
+    return side if share == 1.0 else min(max(round(side * share / 32), 1) * 32, side)
+
+
 def _interval(center: float, length: float, size: int) -> tuple[int, int]:
     """Return the pixels of an interval of relative centre and length, cut off at the border."""
     begin, end = (round((center + side * length / 2) * size) for side in (-1, 1))
@@ -136,7 +147,8 @@ def draw_parameters(config: AugmentConfig, images: int, aspect: float, rng: np.r
     if config.policy != "none":
         _draw_policy(config.policy, geometry, colors, extras, rng)
     crops = _draw_crops(config, images, rng)
-    if config.crop_scale < 1.0 or config.translate or config.rotate or config.policy != "none":
+    resized = min(config.crop_scale, config.crop_size) < 1.0
+    if resized or config.translate or config.rotate or config.policy != "none":
         table |= _thetas(geometry, crops, aspect)
     changed = {"none": (), "trivial": _COLORS, "rand": _COLORS}[config.policy]
     changed = changed or (("brightness", "contrast", "saturation") if config.color else ())
