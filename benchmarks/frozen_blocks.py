@@ -47,6 +47,9 @@ SETTINGS: dict[str, tuple[str, dict[str, float]]] = {
     "… ridge 30, × 10": (f"{PC}(ridge=30, scale=10)", {}),
     "… × 2.5": (f"{PC}(scale=2.5)", {}),
     "… and centred": (f"{PC} + {PC}(center=True)", {}),
+    "… diagonal 0": (f"{PC}(diagonal=0)", {}),
+    "… standardized at the start": (f"{PC}(standardize=True, scale=0.03)", {}),
+    "iSQRT-COV, standardized at the start": ("isqrt_cov(standardize=True, scale=0.03)", {}),
 }
 RECIPES: dict[str, dict[str, float]] = {
     "no label smoothing": {"smoothing": 0.0},
@@ -138,6 +141,10 @@ def train(pooling: str, options: dict[str, float], data: Features, args: argpars
         vectors: Tensor = classifier(layer(features.float()))
         return vectors
 
+    if layer.wants_data:
+        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
+            features = reduce(tail(data.train[:: max(len(data.train) // 256, 1)])).float()
+        layer.init_from(features)
     generator = torch.Generator(device=device).manual_seed(seed)
     for _ in range(args.epochs):
         model.train()
@@ -173,6 +180,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=RESULTS / "frozen_blocks.json")
     args = parser.parse_args()
+    torch.backends.cudnn.benchmark = True
     data = load_features(args, torch.device(args.device))
     rows: list[dict[str, Any]] = []
     for label in args.only:
