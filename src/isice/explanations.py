@@ -30,37 +30,21 @@ class ChannelGraph:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The explanation of one image by one network.
+    """The explanation of one image by one network."""
 
-    Attributes:
-        target: The class whose map is shown.
-        probability: Its predicted probability.
-        predicted: The predicted class.
-        heat: Mean of the last feature maps (H, W).
-        class_map: Contributions to the score of the class (H, W).
-        graph: The graph of the channels.
-    """
-
-    target: str
-    probability: float
+    target: str  # the class whose map is shown
+    probability: float  # its predicted probability
     predicted: str
-    heat: np.ndarray
-    class_map: np.ndarray
+    heat: np.ndarray  # mean of the last feature maps (H, W)
+    class_map: np.ndarray  # contributions to the score of the class (H, W)
     graph: ChannelGraph
 
 
 @dataclass(frozen=True)
 class ExplainedImage:
-    """An image and its explanations.
+    """An image and its explanations."""
 
-    Attributes:
-        name: Name of the image, used in file names.
-        title: Name of the image, used in headings and captions.
-        picture: Pixels (H, W, 3) in [0, 1].
-        explanations: Label of the network → its explanation.
-    """
-
-    name: str
-    title: str
-    picture: np.ndarray
-    explanations: Mapping[str, Explanation]
+    name: str  # in file names
+    title: str  # in headings and captions
+    picture: np.ndarray  # pixels (H, W, 3) in [0, 1]
+    explanations: Mapping[str, Explanation]  # label of the network → its explanation

@@ -22,17 +22,11 @@ _CENTER_CROP = 0.875
 
 @dataclass(frozen=True)
 class Transform:
-    """A transform from decoded image to network input.
+    """A transform from decoded image to network input."""
 
-    Attributes:
-        prepare: Deterministic steps on the decoded image; None for none.
-        augment: Random steps, in order.
-        finish: Conversion to float32 and normalisation of an image or a batch; None for none.
-    """
-
-    prepare: Callable[[Tensor], Tensor] | None
-    augment: tuple[Callable[[Tensor], Tensor], ...]
-    finish: Callable[[Tensor], Tensor] | None
+    prepare: Callable[[Tensor], Tensor] | None  # deterministic steps on the decoded image; None for none
+    augment: tuple[Callable[[Tensor], Tensor], ...]  # random steps, in order
+    finish: Callable[[Tensor], Tensor] | None  # to float32 and normalised, an image or a batch; None for none
 
     @property
     def only_flips(self) -> bool:

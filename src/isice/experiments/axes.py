@@ -23,25 +23,15 @@ from .._tables import flatten
 
 @dataclass(frozen=True)
 class Value:
-    """One value of an axis.
+    """One value of an axis."""
 
-    Attributes:
-        name: Name in files, folders and ``--limit``.
-        label: Name in reports.
-        settings: Config fields (``"data.name"``) and their values.
-        recipe: Recipe that replaces the experiment's for this value.
-        repeat: Config fields and values to average over, such as the splits of a dataset.
-        kind: Kind of job instead of the experiment's; its config must have the same fields.
-        pooling: Options that are added to the spec ``model.pooling``.
-    """
-
-    name: str
-    label: str
-    settings: dict[str, Any]
-    recipe: str | None = None
-    repeat: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    kind: str | None = None
-    pooling: dict[str, Any] = field(default_factory=dict)
+    name: str  # in files, folders and --limit
+    label: str  # in reports
+    settings: dict[str, Any]  # config fields ("data.name") and their values
+    recipe: str | None = None  # instead of the experiment's
+    repeat: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # averaged over, such as the splits of a dataset
+    kind: str | None = None  # of job, instead of the experiment's; its config must have the same fields
+    pooling: dict[str, Any] = field(default_factory=dict)  # options added to the spec in model.pooling
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,11 @@ _WITHOUT_BATCH_NORM = ("vgg", "convnext", "swin", "vit", "identity")
 class Job:
     """A kind of job: the class of its configs, and how one config is computed.
 
-    Attributes:
-        config: A frozen dataclass with defaults for all fields and a field ``seed``.
-        compute: Returns the results of a config; the record is written around it.
-        run: For jobs that write their own record: called with config, folder, label and whether to
-            start over.
+    ``compute`` returns results, which are recorded. Instead, ``run`` writes its own record; it
+    takes config, folder, label and whether to start over.
     """
 
-    config: type
+    config: type  # a frozen dataclass with defaults for all fields and a field seed
     compute: Callable[[Any], dict[str, Any]] | None = None
     run: Callable[[Any, Path, str, bool], None] | None = None
 
@@ -78,14 +75,7 @@ def without_rounding(config: Any) -> Any:
 
 
 def identities(config: Any) -> tuple[str, str]:
-    """Return the hash of a config, and that of :func:`without_rounding`.
-
-    Example:
-        >>> from isice.config import RunConfig
-        >>> exact, alike = zip(identities(RunConfig()), identities(RunConfig(precision="bf16")))
-        >>> exact[0] == exact[1], alike[0] == alike[1]
-        (False, True)
-    """
+    """Return the hash of a config, and that of :func:`without_rounding`."""
     return config_hash(config), f"alike-{config_hash(without_rounding(config))}"
 
 

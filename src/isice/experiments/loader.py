@@ -67,43 +67,28 @@ class Cell:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A grid of runs; :meth:`cells` lists them.
-
-    Attributes:
-        kind: Kind of job, one of :func:`isice.experiments.job_configs.job_kinds`.
-        base: The config of all cells, before those of the axes.
-        expand: ``"product"``, or ``"rows"``: only the rows of the published table.
-        assignments: Overrides ``a.b=c``, applied last.
-        changed: Those of them that change results.
-        fixed: The table ``[config]``.
-        exceptions: Settings (``config``) of single cells (``at``), applied after those of the axes.
-        plot: The axes of the figure of results.
-        after: Text for the report on what to do with the finished runs.
-        images: Number of test images in the heat maps of the report.
-        weights: Weight files by backbone, see :mod:`isice.experiments.weight_files`.
-        adapt: Completes the config of a training run, such as its normalisation.
-    """
+    """A grid of runs; :meth:`cells` lists them."""
 
     name: str
     title: str
     description: str
-    base: Any
+    base: Any  # the config of all cells, before those of the axes
     axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
-    kind: str = "train"
-    expand: str = "product"
-    assignments: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    fixed: dict[str, Any] = field(default_factory=dict)
-    exceptions: tuple[Mapping[str, Any], ...] = ()
+    kind: str = "train"  # of job, see job_configs.job_kinds
+    expand: str = "product"  # or "rows": only the rows of the published table
+    assignments: tuple[str, ...] = ()  # overrides a.b=c, applied last
+    changed: tuple[str, ...] = ()  # those of them that change results
+    fixed: dict[str, Any] = field(default_factory=dict)  # the table [config]
+    exceptions: tuple[Mapping[str, Any], ...] = ()  # settings ("config") of single cells ("at"), after the axes
     metrics: tuple[Metric, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
     printed: PublishedTable | None = None
-    plot: dict[str, Any] = field(default_factory=dict)
-    after: str = ""
-    images: int = 0
-    weights: dict[str, Path | None] = field(default_factory=dict)
-    adapt: Callable[[RunConfig], RunConfig] | None = None
+    plot: dict[str, Any] = field(default_factory=dict)  # the axes of the figure of results
+    after: str = ""  # text for the report on what to do with the finished runs
+    images: int = 0  # test images in the heat maps of the report
+    weights: dict[str, Path | None] = field(default_factory=dict)  # by backbone, see weight_files
+    adapt: Callable[[RunConfig], RunConfig] | None = None  # completes the config of a training run
 
     def with_weights_from(self, root: str | Path | None, cells: "Iterable[Cell]") -> "Experiment":
         """Take the weights of the backbones of ``cells`` from a folder."""

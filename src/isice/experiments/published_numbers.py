@@ -38,27 +38,16 @@ _MISSING = ("—", "--", "-")
 
 @dataclass(frozen=True)
 class Metric:
-    """A number in a record and its format.
+    """A number in a record and its format."""
 
-    Attributes:
-        name: Name in the published table.
-        label: Name in reports.
-        key: Path in the record (``"accuracy.test"``), or ``"evaluation.…"`` in evaluation.json.
-        scale: Factor on the stored number.
-        digits: Decimals shown.
-        of: For a ratio, the metric to divide.
-        relative_to: For a ratio, the values (axis → value) at which the denominator is taken.
-        better: ``"higher"`` or ``"lower"``, or empty if neither is better.
-    """
-
-    name: str
-    label: str
-    key: str = ""
-    scale: float = 1.0
-    digits: int = 1
-    of: str = ""
-    relative_to: tuple[tuple[str, str], ...] = ()
-    better: str = ""
+    name: str  # in the published table
+    label: str  # in reports
+    key: str = ""  # path in the record ("accuracy.test"), or "evaluation.…" in evaluation.json
+    scale: float = 1.0  # factor on the stored number
+    digits: int = 1  # decimals shown
+    of: str = ""  # for a ratio, the metric to divide
+    relative_to: tuple[tuple[str, str], ...] = ()  # for a ratio, where (axis → value) its denominator is taken
+    better: str = ""  # "higher" or "lower", or empty if neither is better
 
 
 ACCURACY = Metric("accuracy", "test accuracy (%)", "accuracy.test", 100.0, better="higher")

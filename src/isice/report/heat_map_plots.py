@@ -22,21 +22,13 @@ _KEYS = {"heat": (HEAT, ("weakest", "strongest")), "class": (SIGNED, ("against",
 
 @dataclass(frozen=True)
 class MapRow:
-    """One image with a map for each column.
+    """One image with a map for each column."""
 
-    Attributes:
-        picture: Pixels (H, W, 3) or (H, W), in [0, 1].
-        maps: One map (H, W) per column.
-        kind: ``"heat"``, coloured from minimum to maximum, or ``"class"``, coloured by sign.
-        captions: Text below each map.
-        name: Text left of the image.
-    """
-
-    picture: np.ndarray
-    maps: Sequence[np.ndarray]
-    kind: Literal["heat", "class"] = "heat"
-    captions: Sequence[str] = ()
-    name: str = ""
+    picture: np.ndarray  # pixels (H, W, 3) or (H, W), in [0, 1]
+    maps: Sequence[np.ndarray]  # one map (H, W) per column
+    kind: Literal["heat", "class"] = "heat"  # coloured from minimum to maximum, or by sign
+    captions: Sequence[str] = ()  # text below each map
+    name: str = ""  # text left of the image
 
 
 def heat_overlay(picture: np.ndarray, heat: np.ndarray) -> np.ndarray:

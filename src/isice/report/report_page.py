@@ -20,27 +20,16 @@ from .tables import Table, result_table
 
 @dataclass(frozen=True)
 class Report:
-    """The text of a report, before formatting.
-
-    Attributes:
-        title: Title of the experiment.
-        description: Its description.
-        remarks: Settings that were changed, and what can be done next.
-        comparisons: Tables of published numbers or of measurements.
-        table: Table of training runs.
-        table_note: What the table's intervals and comparisons are; empty without them.
-        failures: Label and message of every failed run.
-        facts: Shared settings and the environment of the runs, by heading.
-    """
+    """The text of a report, before formatting."""
 
     title: str
     description: str
-    remarks: list[str]
-    comparisons: list[Comparison]
-    table: Table | None
-    table_note: str
-    failures: list[tuple[str, str]]
-    facts: dict[str, dict[str, Any]]
+    remarks: list[str]  # settings that were changed, and what can be done next
+    comparisons: list[Comparison]  # tables of published numbers or of measurements
+    table: Table | None  # of training runs
+    table_note: str  # what the table's intervals and comparisons are; empty without them
+    failures: list[tuple[str, str]]  # label and message of every failed run
+    facts: dict[str, dict[str, Any]]  # shared settings and the environment of the runs, by heading
 
 
 def write_report(folder: str | Path, manifest: Manifest | None = None, limits: Limits | None = None) -> dict[str, Path]:

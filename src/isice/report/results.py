@@ -52,23 +52,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Results:
-    """All runs of a report.
+    """All runs of a report."""
 
-    Attributes:
-        title: Title of the experiment, or the name of the folder.
-        description: Text of the experiment.
-        axes: What the labels of a group are values of.
-        groups: The configurations.
-        manifest: The experiment, if the runs belong to one.
-        apart: Folders of other experiments inside the folder, which are left out.
-    """
-
-    title: str
+    title: str  # of the experiment, or the name of the folder
     description: str
-    axes: tuple[str, ...]
+    axes: tuple[str, ...]  # what the labels of a group are values of
     groups: list[Group]
-    manifest: Manifest | None = None
-    apart: tuple[str, ...] = ()
+    manifest: Manifest | None = None  # the experiment, if the runs belong to one
+    apart: tuple[str, ...] = ()  # folders of other experiments inside the folder, which are left out
 
     @property
     def records(self) -> list[Record]:

@@ -11,19 +11,12 @@ from ..config import OptimConfig
 
 @dataclass(frozen=True)
 class Stage:
-    """Consecutive epochs that train the same modules.
+    """Consecutive epochs that train the same modules."""
 
-    Attributes:
-        first: First epoch, counted from 1 over the whole run.
-        last: Last epoch.
-        optim: Learning rate, schedule and epochs of this stage.
-        frozen: Names of the frozen modules.
-    """
-
-    first: int
+    first: int  # epoch, counted from 1 over the whole run
     last: int
-    optim: OptimConfig
-    frozen: tuple[str, ...]
+    optim: OptimConfig  # learning rate, schedule and epochs of this stage
+    frozen: tuple[str, ...]  # names of the frozen modules
 
 
 def plan_stages(model: nn.Module, optim: OptimConfig) -> list[Stage]:

@@ -16,24 +16,13 @@ class Totals:
 
 @dataclass
 class TrainerState:
-    """Counters and results of a run so far; saved in every ``last`` checkpoint under these names.
+    """Counters and results of a run so far; saved in ``last`` checkpoints under these names."""
 
-    Attributes:
-        done: Completed epochs.
-        step: Optimizer steps completed in the current epoch.
-        totals: Sums over these steps.
-        rows: Metrics of every completed epoch.
-        best: Epoch and accuracy of the best epoch so far, if ``select_on`` asks for one.
-        seconds: Wall-clock time of earlier sessions.
-        sessions: Start time, commit and first step of every start and resume.
-        start_images: Training images that initialised the pooling; None before the first step.
-    """
-
-    done: int = 0
-    step: int = 0
-    totals: Totals = field(default_factory=Totals)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    best: dict[str, Any] | None = None
-    seconds: float = 0.0
-    sessions: list[dict[str, Any]] = field(default_factory=list)
-    start_images: int | None = None
+    done: int = 0  # completed epochs
+    step: int = 0  # optimizer steps completed in the current epoch
+    totals: Totals = field(default_factory=Totals)  # sums over these steps
+    rows: list[dict[str, Any]] = field(default_factory=list)  # metrics of every completed epoch
+    best: dict[str, Any] | None = None  # epoch and accuracy of the best epoch so far, if select_on asks for one
+    seconds: float = 0.0  # wall-clock time of earlier sessions
+    sessions: list[dict[str, Any]] = field(default_factory=list)  # time, commit and first step of every start
+    start_images: int | None = None  # training images that initialised the pooling; None before the first step

@@ -22,19 +22,12 @@ _FORWARD = 1 / 3
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of one training run.
+    """Cost of one training run."""
 
-    Attributes:
-        images: Training images; None if the dataset is not there and has no fixed size.
-        step_seconds: Time of one optimizer step; None if it ran out of memory.
-        gib: Peak GPU memory of a step with the images cached on the GPU; None on a CPU.
-        seconds: Time of all steps and evaluations, without loading images; None if unknown.
-    """
-
-    images: int | None
-    step_seconds: float | None
-    gib: float | None
-    seconds: float | None
+    images: int | None  # training images; None if the dataset is not there and has no fixed size
+    step_seconds: float | None  # time of one optimizer step; None if it ran out of memory
+    gib: float | None  # peak GPU memory of a step with the images cached on the GPU; None on a CPU
+    seconds: float | None  # time of all steps and evaluations, without loading images; None if unknown
 
 
 def estimate_costs(configs: Iterable[RunConfig], tell: Callable[[str], None] = lambda line: None) -> list[Cost]:

@@ -16,23 +16,14 @@ from ..job_configs import Job
 
 @dataclass(frozen=True)
 class StructureConfig:
-    """A matrix, an estimator and a number of samples.
+    """A matrix, an estimator and a number of samples."""
 
-    Attributes:
-        structure: Kind of matrix, see :func:`random_precision`.
-        estimator: ``"sice"`` (graphical lasso) or ``"mle"`` (inverse of the sample covariance).
-        selection: λ of SICE: ``"rate"``, √(log size / samples), or ``"cv"``, cross-validation.
-        size: Number of variables.
-        samples: Number of samples.
-        seed: Seed of matrix and samples.
-    """
-
-    structure: str = "sparse"
-    estimator: str = "sice"
-    selection: str = "rate"
-    size: int = 100
+    structure: str = "sparse"  # kind of matrix, see random_precision
+    estimator: str = "sice"  # "sice" (graphical lasso) or "mle" (inverse of the sample covariance)
+    selection: str = "rate"  # λ of SICE: "rate", √(log size / samples), or "cv", cross-validation
+    size: int = 100  # variables
     samples: int = 200
-    seed: int = 0
+    seed: int = 0  # of matrix and samples
 
     def __post_init__(self) -> None:
         check_choice("structure", "structure", self.structure, ("sparse", "dense", "dense_mild"))
@@ -58,8 +49,7 @@ def random_precision(structure: str, size: int, rng: np.random.Generator) -> np.
     if structure != "sparse":
         width, ridge = {"dense": (size, 0.0), "dense_mild": (2 * size, 0.1)}[structure]
         factor = rng.normal(size=(size, width))
-        dense: np.ndarray = factor @ factor.T / width + ridge * np.eye(size)
-        return dense
+        return factor @ factor.T / width + ridge * np.eye(size)
     edges = rng.random((size, size)) < 2 / size
     upper = np.triu(np.where(edges, rng.uniform(-0.8, 0.8, (size, size)), 0.0), 1)
     matrix = upper + upper.T
