@@ -9,42 +9,36 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "Network": "models",
-    "Pooling": "pooling",
-    "SPDPooling": "pooling",
-    "attach": "models",
-    "create_model": "models",
-    "create_pooling": "pooling",
-    "initialize": "models",
-    "list_poolings": "pooling",
-    "load_weights": "models",
-    "register_pooling": "pooling",
-}
+__all__ = [
+    "Network",
+    "Pooling",
+    "SPDPooling",
+    "__version__",
+    "attach",
+    "create_model",
+    "create_pooling",
+    "functional",
+    "initialize",
+    "list_poolings",
+    "load_weights",
+    "register_pooling",
+]
 
 if TYPE_CHECKING:
-    from . import functional as functional
+    from . import functional
     from . import models as models
     from . import pooling as pooling
-    from .models import Network as Network
-    from .models import attach as attach
-    from .models import create_model as create_model
-    from .models import initialize as initialize
-    from .models import load_weights as load_weights
-    from .pooling import Pooling as Pooling
-    from .pooling import SPDPooling as SPDPooling
-    from .pooling import create_pooling as create_pooling
-    from .pooling import list_poolings as list_poolings
-    from .pooling import register_pooling as register_pooling
-
-__all__ = [*_HOME, "__version__", "functional"]
+    from .models import Network, attach, create_model, initialize, load_weights
+    from .pooling import Pooling, SPDPooling, create_pooling, list_poolings, register_pooling
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
     if name in _submodules():
         return importlib.import_module(f".{name}", __name__)
+    for part in ("pooling", "models") if name in __all__ else ():
+        module = importlib.import_module(f".{part}", __name__)
+        if hasattr(module, name):
+            return getattr(module, name)
     raise AttributeError(f"module 'isice' has no attribute {name!r}; it has {', '.join(__dir__())}.")
 
 

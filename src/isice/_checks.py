@@ -18,6 +18,12 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def first_of(words: Iterable[str], most: int = 5) -> str:
+    """Return a few words for a message: ``"a, b and 3 more"``."""
+    words = list(words)
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+
+
 def check_choice(who: str, name: str, value: Any, choices: Iterable[str]) -> None:
     """Raise ValueError unless ``value`` is one of ``choices``."""
     options = list(choices)

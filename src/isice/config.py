@@ -12,7 +12,7 @@ import tomllib
 import types
 import typing
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,11 +50,8 @@ class ModelConfig:
     weights: str | None = field(default=None, metadata=_ADDED)
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.drop_path < 1.0:
-            raise ValueError(f"config: expected 0 ≤ model.drop_path < 1, got {self.drop_path}.")
-        for name in ("reduce", "img_size"):
-            if getattr(self, name) is not None:
-                check_int("config", f"model.{name}", getattr(self, name), minimum=1)
+        _check_fields(self, "model.", _check_fraction, "drop_path")
+        _check_fields(self, "model.", check_int, "reduce", "img_size", minimum=1)
 
 
 @dataclass(frozen=True)
@@ -87,17 +84,12 @@ class DataConfig:
     balanced: bool = field(default=False, metadata=_ADDED)
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "partition", "image_size"):
-            if getattr(self, name) is not None:
-                check_int("config", f"data.{name}", getattr(self, name), minimum=1)
-        for name in ("workers", "split_seed"):
-            check_int("config", f"data.{name}", getattr(self, name), minimum=0)
-        if not 0.0 <= self.val_fraction < 1.0:
-            raise ValueError(f"config: expected 0 ≤ data.val_fraction < 1, got {self.val_fraction}.")
-        check_choice(
-            "config", "data.transform", self.transform, ("auto", "none", "paper", "center", "crop", "randaugment")
-        )
-        check_number("config", "data.color_jitter", self.color_jitter)
+        _check_fields(self, "data.", check_int, "batch_size", "partition", "image_size", minimum=1)
+        _check_fields(self, "data.", check_int, "workers", "split_seed", minimum=0)
+        _check_fields(self, "data.", _check_fraction, "val_fraction")
+        _check_fields(self, "data.", check_number, "color_jitter")
+        transforms = ("auto", "none", "paper", "center", "crop", "randaugment")
+        check_choice("config", "data.transform", self.transform, transforms)
         check_choice("config", "data.on_bad_image", self.on_bad_image, ("stop", "skip"))
         check_choice("config", "data.cache", self.cache, ("none", "ram", "gpu"))
 
@@ -149,24 +141,14 @@ class OptimConfig:
         if not self.optimizer.startswith("timm:"):
             check_choice("config", "optim.optimizer", self.optimizer, ("adamw", "sgd", "timm:NAME"))
         check_choice("config", "optim.schedule", self.schedule, ("constant", "step", "cosine"))
-        for name in ("lr", "clip_norm", "head_lr"):
-            if getattr(self, name) is not None:
-                check_number("config", f"optim.{name}", getattr(self, name), strict=True)
-        for name in ("weight_decay", "classifier_weight_decay", "gamma", "classifier_lr_factor", "pooling_lr_factor"):
-            if getattr(self, name) is not None:
-                check_number("config", f"optim.{name}", getattr(self, name))
-        for name in ("epochs", "accumulate"):
-            check_int("config", f"optim.{name}", getattr(self, name), minimum=1)
-        for name in ("warmup_epochs", "head_epochs", "swa_epochs"):
-            check_int("config", f"optim.{name}", getattr(self, name), minimum=0)
-        for name in ("momentum", "label_smoothing", "ema_decay"):
-            value = getattr(self, name)
-            if value is not None and not 0.0 <= value < 1.0:
-                raise ValueError(f"config: expected 0 ≤ optim.{name} < 1, got {value}.")
+        _check_fields(self, "optim.", check_number, "lr", "clip_norm", "head_lr", strict=True)
+        _check_fields(self, "optim.", check_number, "weight_decay", "classifier_weight_decay", "gamma")
+        _check_fields(self, "optim.", check_number, "classifier_lr_factor", "pooling_lr_factor")
+        _check_fields(self, "optim.", check_int, "epochs", "accumulate", "patience", minimum=1)
+        _check_fields(self, "optim.", check_int, "warmup_epochs", "head_epochs", "swa_epochs", minimum=0)
+        _check_fields(self, "optim.", _check_fraction, "momentum", "label_smoothing", "ema_decay")
         if not 0.0 < self.layer_decay <= 1.0:
             raise ValueError(f"config: expected 0 < optim.layer_decay ≤ 1, got {self.layer_decay}.")
-        if self.patience is not None:
-            check_int("config", "optim.patience", self.patience, minimum=1)
         if self.swa_epochs and (self.ema_decay or self.patience) is not None:
             other = "ema_decay" if self.ema_decay is not None else "patience"
             raise ValueError(f"config: expected optim.swa_epochs or optim.{other}, got both; choose one.")
@@ -213,9 +195,19 @@ class RunConfig:
         check_int("config", "seed", self.seed, minimum=0)
         check_choice("config", "precision", self.precision, ("fp32", "bf16", "fp16"))
         check_choice("config", "select_on", self.select_on, ("auto", "val", "last", "test"))
-        for name in ("devices", "nodes", "threads", "checkpoint_every_steps"):
-            if getattr(self, name) is not None:
-                check_int("config", name, getattr(self, name), minimum=1)
+        _check_fields(self, "", check_int, "devices", "nodes", "threads", "checkpoint_every_steps", minimum=1)
+
+
+def _check_fields(config: Any, prefix: str, check: Callable[..., None], *names: str, **bounds: Any) -> None:
+    """Check fields of a table that are not None."""
+    for name in names:
+        if getattr(config, name) is not None:
+            check("config", f"{prefix}{name}", getattr(config, name), **bounds)
+
+
+def _check_fraction(who: str, name: str, value: float) -> None:
+    if not 0.0 <= value < 1.0:
+        raise ValueError(f"{who}: expected 0 ≤ {name} < 1, got {value}.")
 
 
 def to_dict(config: Any) -> dict[str, Any]:

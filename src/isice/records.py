@@ -33,6 +33,7 @@ SCHEMA = 1
 RECORD_FILE = "record.json"
 EVALUATION_FILE = "evaluation.json"
 ARRAYS_FILE = "arrays.npz"
+SAMPLES_FILE = "samples.png"
 
 Record = dict[str, Any]
 # Fields of every record, and of the results of a training run, with their types.
@@ -83,18 +84,17 @@ def read_record(folder: Path) -> Record | None:
     path = folder / RECORD_FILE
     if not path.is_file():
         return None
+    expected = f"records: expected a record in {str(path)!r}, got"
     try:
         record: Record = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"records: expected a record in {str(path)!r}, got invalid JSON: {error}.") from None
+        raise ValueError(f"{expected} invalid JSON: {error}.") from None
     missing = [name for name in _REQUIRED if name not in record] if isinstance(record, dict) else list(_REQUIRED)
     if missing:
-        raise ValueError(f"records: expected a record in {str(path)!r}, got a file without {', '.join(missing)}.")
+        raise ValueError(f"{expected} a file without {', '.join(missing)}.")
     wrong = _damaged_fields(record)
     if wrong:
-        raise ValueError(
-            f"records: expected a record in {str(path)!r}, got other values of {', '.join(wrong)}; the file is damaged."
-        )
+        raise ValueError(f"{expected} other values of {', '.join(wrong)}; the file is damaged.")
     if record.get("schema", SCHEMA) > SCHEMA:
         raise ValueError(
             f"records: expected a record of schema {SCHEMA} or older in {str(path)!r}, got {record['schema']}; "

@@ -86,17 +86,15 @@ def holder(folder: str | Path) -> str:
 def _acquire(folder: Path) -> IO[bytes]:
     for attempt in range(_ATTEMPTS):
         file = open_without_links(folder / LOCK_FILE, "a+b")
-        if _try_lock(file):
-            if _is_current(file, folder):
-                since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-                file.truncate(0)
-                file.write(json.dumps({"host": socket.gethostname(), "process": os.getpid(), "since": since}).encode())
-                file.flush()
-                return file
-            file.close()
-        else:
-            file.close()
-            time.sleep(0.05 * attempt)
+        locked = _try_lock(file)
+        if locked and _is_current(file, folder):
+            since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            file.truncate(0)
+            file.write(json.dumps({"host": socket.gethostname(), "process": os.getpid(), "since": since}).encode())
+            file.flush()
+            return file
+        file.close()
+        time.sleep(0.0 if locked else 0.05 * attempt)
     raise RunInUse(
         errno.EAGAIN,
         f"run: expected {str(folder)!r} to be free, got a folder in use by {holder(folder)}; "

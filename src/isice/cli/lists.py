@@ -1,8 +1,11 @@
 """``isice list``: pooling layers, backbones, datasets, recipes and experiments."""
 
+import ast
+import importlib.metadata
 import inspect
 import pydoc
 import re
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +14,8 @@ from rich.text import Text
 
 from ..experiments.loader import list_experiments, list_recipes, load_experiment, load_recipe
 from ._app import app, console, facts_table, table, tell
-from ._poolings import pooling_summaries
+
+_POOLING = Path(__file__).resolve().parents[1] / "pooling"
 
 
 @app.command("list")
@@ -48,6 +52,21 @@ def _poolings() -> Table:
     for name, summary in summaries.items():
         made.add_row(Text(name, style="bold"), Text(summary))
     return made
+
+
+def pooling_summaries() -> dict[str, str]:
+    """Return name → first line of the docstring, read without torch, or the package it is of."""
+    found = {path.stem: _summary(path) for path in _POOLING.glob("[a-z]*.py")}
+    for entry in importlib.metadata.entry_points(group="isice.poolings"):
+        found.setdefault(entry.name, f"of the package {entry.dist.name if entry.dist is not None else entry.value}")
+    return dict(sorted(found.items()))
+
+
+def _summary(path: Path) -> str:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    registered = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.decorator_list]
+    text = ast.get_docstring(registered[0] if registered else tree) or ""
+    return text.partition("\n")[0].replace("``", "").rstrip(".")
 
 
 def _describe(name: str) -> None:

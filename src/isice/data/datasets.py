@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from .._checks import suggestion
 from ..config import DataConfig
-from . import layouts, textures
+from . import layouts, synthetic
 from .digits import load_digits
 from .layouts import Loaded
 from .transforms import IMAGENET_MEAN, IMAGENET_STD
@@ -56,14 +57,19 @@ class DatasetInfo:
 _Embedded = partial(DatasetInfo, downloads=True, embedded=True, transform="none", mean=None, std=None)
 _Textures = partial(
     _Embedded,
-    num_classes=textures.N_CLASSES,
-    channels=textures.CHANNELS,
-    image_size=textures.SIZE,
-    train_size=textures.TRAIN_SIZE,
-    test_size=textures.TEST_SIZE,
+    num_classes=synthetic.N_CLASSES,
+    channels=synthetic.CHANNELS,
+    image_size=synthetic.SIZE,
+    train_size=synthetic.TRAIN_SIZE,
+    test_size=synthetic.TEST_SIZE,
 )
 
-_Photos = partial(DatasetInfo, channels=3, image_size=448)
+
+def _photos(counts: tuple[int | None, int | None, int | None], image_size: int = 448, **facts: Any) -> DatasetInfo:
+    """Return a dataset of RGB photos with these numbers of classes, training and test images."""
+    num_classes, train_size, test_size = counts
+    return DatasetInfo(num_classes, 3, image_size, train_size, test_size, **facts)
+
 
 DATASETS: dict[str, DatasetInfo] = {
     "digits": _Embedded(
@@ -79,52 +85,42 @@ DATASETS: dict[str, DatasetInfo] = {
     ),
     "textures": _Textures(
         source="generated: Gaussian fields; classes differ in the correlations of the channels",
-        load=textures.load_textures,
+        load=synthetic.load_textures,
         protocol="equal mean and variance of every channel in every class",
     ),
     "textures_partial": _Textures(
         source="generated: Gaussian fields; classes differ in the partial correlations of the channels",
-        load=partial(textures.load_textures, family="partial"),
+        load=partial(synthetic.load_textures, family="partial"),
         protocol="equal means and variances, covariances that differ by at most 0.12",
     ),
-    "mit_indoor67": _Photos(
-        num_classes=67,
-        train_size=5360,
-        test_size=1340,
+    "mit_indoor67": _photos(
+        counts=(67, 5360, 1340),
         source="https://web.mit.edu/torralba/www/indoor.html",
         load=layouts.load_mit_indoor67,
         protocol="TrainImages.txt / TestImages.txt, a subset of the 15,620 images",
     ),
-    "cub200": _Photos(
-        num_classes=200,
-        train_size=5994,
-        test_size=5794,
+    "cub200": _photos(
+        counts=(200, 5994, 5794),
         source="https://www.vision.caltech.edu/datasets/cub_200_2011/",
         load=layouts.load_cub200,
         protocol="train_test_split.txt; no boxes, no part annotations",
     ),
-    "aircraft": _Photos(
-        num_classes=100,
-        train_size=6667,
-        test_size=3333,
+    "aircraft": _photos(
+        counts=(100, 6667, 3333),
         source="torchvision FGVCAircraft",
         downloads=True,
         load=layouts.load_aircraft,
         protocol="100 variants, official trainval / test",
         note="the paper prints 6,600 / 3,400; the official lists have 6,667 / 3,333",
     ),
-    "cars": _Photos(
-        num_classes=196,
-        train_size=8144,
-        test_size=8041,
+    "cars": _photos(
+        counts=(196, 8144, 8041),
         source="the layout of torchvision StanfordCars; the original site is gone",
         load=layouts.load_cars,
         protocol="official train / test",
     ),
-    "dtd": _Photos(
-        num_classes=47,
-        train_size=3760,
-        test_size=1880,
+    "dtd": _photos(
+        counts=(47, 3760, 1880),
         source="torchvision DTD",
         downloads=True,
         load=layouts.load_dtd,
@@ -132,40 +128,32 @@ DATASETS: dict[str, DatasetInfo] = {
         note="the paper prints 4,512 / 1,128; every official split has 3,760 / 1,880",
         n_partitions=10,
     ),
-    "inaturalist2017": _Photos(
-        num_classes=5089,
+    "inaturalist2017": _photos(
+        counts=(5089, 579184, 95986),
         image_size=299,
-        train_size=579184,
-        test_size=95986,
         source="https://github.com/visipedia/inat_comp (2017); torchvision INaturalist has the images",
         downloads=True,
         load=layouts.load_inaturalist2017,
         protocol="train2017.json / val2017.json; the competition's validation split is the test split",
     ),
-    "mini_imagenet": _Photos(
-        num_classes=100,
+    "mini_imagenet": _photos(
+        counts=(100, 54000, 6000),
         image_size=224,
-        train_size=54000,
-        test_size=6000,
         source="100 ImageNet classes of 600 images (Vinyals et al. 2016; lists of Ravi and Larochelle 2017)",
         load=layouts.load_mini_imagenet,
         protocol="90:10 in every class, seeded by data.partition; the paper's own split is not published",
         n_partitions=None,
     ),
-    "imagenet100": _Photos(
-        num_classes=100,
+    "imagenet100": _photos(
+        counts=(100, 126689, 5000),
         image_size=224,
-        train_size=126689,
-        test_size=5000,
         source="ILSVRC 2012 in folders train/<wnid>, val/<wnid>; the 100 classes of Tian et al. (2020)",
         load=layouts.load_imagenet100,
         protocol="all training and validation images of the 100 classes",
         note="the paper prints 130,000 (1,300 per class); ILSVRC 2012 has fewer in some classes, 126,689 in all",
     ),
-    "folder": _Photos(
-        num_classes=None,
-        train_size=None,
-        test_size=None,
+    "folder": _photos(
+        counts=(None, None, None),
         source="any folder: <class>/*, or train/<class>/* and test/<class>/* or val/<class>/*",
         load=layouts.load_folder,
         protocol="one folder per split; with both test and val, val is the validation split; or one folder per class, "

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from .._checks import first_of
 from ..config import DataConfig
 from .images import IMAGE_SUFFIXES
 from .matlab import read_mat
@@ -361,6 +362,5 @@ def _read_csv(path: Path) -> list[list[str]]:
     return rows
 
 
-def _some(names: list[str], limit: int = 5) -> str:
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(map(repr, names[:limit])) + more
+def _some(names: Iterable[str]) -> str:
+    return first_of(map(repr, names))

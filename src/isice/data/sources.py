@@ -149,7 +149,7 @@ def mix_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def stack_prepared(split: Split, threads: int | None = None) -> Tensor:
+def stack_prepared(split: Split) -> Tensor:
     """Decode all images of a split in a thread pool; return the prepared images (N, C, H, W)."""
     if split.transform.prepare is None:
         raise ValueError(
@@ -162,7 +162,7 @@ def stack_prepared(split: Split, threads: int | None = None) -> Tensor:
     def fill(index: int) -> None:
         stacked[index] = split.prepared(index)
 
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         for _ in pool.map(fill, range(len(split))):
             pass
     return stacked
@@ -172,11 +172,6 @@ def stratified_split(targets: Tensor, fraction: float, seed: int) -> tuple[list[
     """Split indices into (kept, held out), with about ``fraction`` of every class held out.
 
     At least one image of every class is kept.
-
-    Example:
-        >>> kept, held = stratified_split(torch.tensor([0] * 8 + [1] * 4), 0.25, seed=0)
-        >>> len(kept), len(held)
-        (9, 3)
     """
     rng = np.random.default_rng(seed)
     labels = targets.numpy()

@@ -7,8 +7,15 @@ import torch
 from torch import Tensor
 
 from .._checks import check_choice, check_int, check_number
+from ..config import DataConfig
+from .layouts import Loaded
+from .sources import TensorSource
 
 FAMILIES = ("correlation", "partial")
+# The datasets "textures" and "textures_partial".
+N_CLASSES, CHANNELS, SIZE = 4, 12, 14
+TRAIN_SIZE, TEST_SIZE = 2000, 1000
+_TRAIN_SEED, _TEST_SEED = 1, 2
 
 # Correlation of paired channels, and the share of the variance that the pairs explain. In "partial"
 # two factors common to all classes explain the rest and dominate the covariance.
@@ -64,13 +71,7 @@ def gaussian_fields(covariances: Tensor, *, size: int, smoothness: float = 0.5, 
 
 
 def make_textures(
-    n_images: int,
-    *,
-    family: str = "correlation",
-    n_classes: int = 4,
-    channels: int = 12,
-    size: int = 14,
-    seed: int = 0,
+    n_images: int, *, family: str = "correlation", n_classes: int = 4, channels: int = 12, size: int = 14, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Draw textures and their labels, which cycle through the classes.
 
@@ -85,3 +86,17 @@ def make_textures(
     covariances = texture_covariances(family, n_classes=n_classes, channels=channels)
     labels = torch.arange(n_images) % n_classes
     return gaussian_fields(covariances[labels], size=size, seed=seed), labels
+
+
+def load_textures(config: DataConfig, *, family: str = "correlation") -> Loaded:
+    """Generate the training and test textures of one family, at ``image_size``, with fixed seeds.
+
+    The mean of each channel carries no information about the class, so ``gap`` on the raw channels
+    cannot classify them. A network with a nonlinearity before the mean can.
+    """
+    shape = {"n_classes": N_CLASSES, "channels": CHANNELS, "size": config.image_size or SIZE}
+    splits = [
+        TensorSource(*make_textures(count, family=family, seed=seed, **shape))
+        for count, seed in ((TRAIN_SIZE, _TRAIN_SEED), (TEST_SIZE, _TEST_SEED))
+    ]
+    return Loaded(tuple(f"texture {number}" for number in range(N_CLASSES)), *splits)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._checks import suggestion
+from .._checks import first_of, suggestion
 from .._specs import spec_name
 from ..records import Record
 from .axes import Axis
@@ -94,17 +94,13 @@ def read_limits(experiment: Experiment, limits: Iterable[str]) -> dict[str, set[
 def unknown_axis(limit: str, axes: Iterable[Axis]) -> ValueError:
     """Return the error for a limit without a known axis, with a suggestion."""
     known = {axis.name: [value.name for value in axis.values] for axis in axes}
-    listed = "; ".join(f"{name} ({_shortened(values)})" for name, values in known.items())
+    listed = "; ".join(f"{name} ({first_of(values, 6)})" for name, values in known.items())
     name, _, words = limit.partition("=")
     word = words.split(",")[0].strip().lower()
     owners = [axis for axis, values in known.items() if word and word in (value.lower() for value in values)]
     hint = f" Did you mean {owners[0]}={words}?" if owners else suggestion(name.strip(), known)
     expected = f"with an axis of {listed}" if known else "for an experiment with axes, and this one has none"
     return ValueError(f"experiment: expected --limit axis=value {expected}, got {limit!r}.{hint}")
-
-
-def _shortened(words: list[str], most: int = 6) -> str:
-    return ", ".join([*words[:most], "…"] if len(words) > most else words)
 
 
 def _read_shard(text: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from .._checks import check_int, suggestion
+from .._checks import check_int, first_of, suggestion
 from .._specs import spec_name
 from ..config import DataConfig, load_config
 from ..data import load_splits
@@ -167,6 +167,6 @@ def _displayed(runs: dict[str, Trained], picture: Tensor) -> np.ndarray:
 
 def _class_number(classes: tuple[str, ...], name: str) -> int:
     if name not in classes:
-        shown = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
-        raise ValueError(f"explain: expected one of the classes {shown}, got {name!r}.{suggestion(name, classes)}")
+        known, hint = first_of(classes, 10), suggestion(name, classes)
+        raise ValueError(f"explain: expected one of the classes {known}, got {name!r}.{hint}")
     return classes.index(name)

@@ -69,11 +69,7 @@ class Backbone(nn.Module):
 
     def __init__(self, model: nn.Module, *, name: str | None = None, img_size: ImageSize = None) -> None:
         super().__init__()
-        if not isinstance(model, nn.Module):
-            raise TypeError(
-                f"Backbone: expected a torch module, got {type(model).__name__}; make one with "
-                "timm.create_model(name) or torchvision.models.get_model(name)."
-            )
+        check_module("Backbone", model)
         cfg: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
         self.name = name or ".".join(filter(None, (cfg.get("architecture"), cfg.get("tag")))) or type(model).__name__
         convolutions = (module.in_channels for module in model.modules() if isinstance(module, nn.Conv2d))
@@ -149,6 +145,15 @@ class Backbone(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.name}, in_chans={self.in_chans}, out_channels={self.out_channels}"
+
+
+def check_module(who: str, model: Any) -> None:
+    """Raise TypeError unless ``model`` is a torch module."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"{who}: expected a torch module, got {type(model).__name__}; make one with timm.create_model(name) or "
+            "torchvision.models.get_model(name)."
+        )
 
 
 def create_backbone(

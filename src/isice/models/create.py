@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from ..pooling import Pooling
-from .backbone import Backbone, ImageSize, create_backbone
+from .backbone import Backbone, ImageSize, check_module, create_backbone
 from .feature_maps import is_torchvision
 from .hub import find_shared
 from .identity import Identity
@@ -129,11 +129,7 @@ def attach(
         >>> model.classifier.out_features
         5
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"attach: expected a torch module, got {type(model).__name__}; make one with timm.create_model(name) or "
-            "torchvision.models.get_model(name)."
-        )
+    check_module("attach", model)
     classes = _num_classes(model) if num_classes is None else num_classes
     check_options("attach", pooling, classes, reduce)
     training = model.training

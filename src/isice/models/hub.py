@@ -117,24 +117,18 @@ def find_shared(name: str) -> tuple[str, str | None] | None:
     ``"local-dir:folder"``, or a path that begins with ``.``, ``/`` or ``~``. In the format of timm
     these are backbones, too.
     """
-    folder = local_folder(name)
-    if folder is not None:
-        if not folder.is_dir():
-            raise FileNotFoundError(f"create_model: expected a folder at {str(folder)!r}, got none; check the path.")
-        return (str(folder), None) if _is_ours(_read_config(folder / _CONFIG), str(folder)) else None
-    if not name.startswith(HUB):
+    if local_folder(name) is None and not name.startswith(HUB):
         return None
-    repo, _, revision = name.removeprefix(HUB).partition("@")
-    config = _download(repo, _CONFIG, revision=revision or None)
-    return (repo, revision or None) if config and _is_ours(_read_config(config), repo) else None
+    place, revision, config = _read_source(name)
+    if not isinstance(config, dict) or config.get("library_name") != "isice":
+        return None
+    _checked(config, place)
+    return place, revision
 
 
 def timm_arguments(name: str) -> dict[str, Any]:
     """Return the architecture (``name``) and arguments in a config of timm, after checking them."""
-    folder = local_folder(name)
-    repo, _, revision = name.removeprefix(HUB).partition("@")
-    path = folder / _CONFIG if folder is not None else _download(repo, _CONFIG, revision=revision or None)
-    config = None if path is None else _read_config(path)
+    config = _read_source(name)[2]
     if not isinstance(config, dict):
         raise ValueError(f"create_model: expected a config of timm in {name!r}, got another or none; check the name.")
     return check_backbone_arguments(config, name)
@@ -150,6 +144,18 @@ def local_folder(name: str) -> Path | None:
     if name.startswith((LOCAL, ".", "/", "~")):
         return Path(name.removeprefix(LOCAL)).expanduser()
     return None
+
+
+def _read_source(name: str) -> tuple[str, str | None, Any]:
+    """Return the folder or repository of a name, its revision, and its config, None without one."""
+    folder = local_folder(name)
+    if folder is not None:
+        if not folder.is_dir():
+            raise FileNotFoundError(f"create_model: expected a folder at {str(folder)!r}, got none; check the path.")
+        return str(folder), None, _read_config(folder / _CONFIG)
+    repo, _, revision = name.removeprefix(HUB).partition("@")
+    path = _download(repo, _CONFIG, revision=revision or None)
+    return repo, revision or None, None if path is None else _read_config(path)
 
 
 def _download(repo: str, file: str, **options: Any) -> Path | None:
@@ -184,13 +190,6 @@ def _read_config(path: Path) -> Any:
         raise ValueError(
             f"create_model: expected JSON in {str(path)!r}, got something else ({error}); save it again."
         ) from None
-
-
-def _is_ours(config: Any, where: str) -> bool:
-    ours = isinstance(config, dict) and config.get("library_name") == "isice"
-    if ours:
-        _checked(config, where)
-    return ours
 
 
 def _checked(config: Any, where: str) -> dict[str, Any]:

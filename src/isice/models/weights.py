@@ -14,6 +14,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from .._checks import first_of
+
 logger = logging.getLogger("isice")
 
 _NESTED = ("state_dict", "model", "model_state", "model_state_dict", "net", "network", "params", "weights")
@@ -54,7 +56,7 @@ class LoadReport:
             ("wrong shape", self.wrong_shape),
         ):
             if keys:
-                parts.append(f"{title}: {len(keys)} ({_some(keys)})")
+                parts.append(f"{title}: {len(keys)} ({first_of(keys)})")
         return "; ".join(parts) + "."
 
     def __str__(self) -> str:
@@ -105,7 +107,7 @@ def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True) -> 
     if not matched:
         raise ValueError(
             f"load_weights: expected weights for {type(model).__name__} in {path}, but no tensor agrees in name and "
-            f"shape: the file has {_some(tuple(state))}, the model {_some(tuple(target))}; use a file of this model."
+            f"shape: the file has {first_of(state)}, the model {first_of(target)}; use one of this model."
         )
     report = _report(path, prefix, best, target)
     if strict:
@@ -172,7 +174,7 @@ def _unwrap(file: Path, content: Any) -> dict[str, Tensor]:
         if inner is None:
             break
         content = inner
-    got = f"the keys {_some(tuple(map(str, content)))}" if isinstance(content, Mapping) else type(content).__name__
+    got = f"the keys {first_of(map(str, content))}" if isinstance(content, Mapping) else type(content).__name__
     raise ValueError(
         f"load_weights: expected tensors by name in {file}, directly or under one of {', '.join(_NESTED)}, got {got}; "
         "save model.state_dict()."
@@ -219,7 +221,3 @@ def _report(path: str | Path, prefix: str, state: Mapping[str, Tensor], target: 
         unexpected=tuple(key.removeprefix(prefix) for key in state if key not in target),
         wrong_shape=tuple(f"{key}: file {tuple(state[key].shape)}, model {tuple(target[key].shape)}" for key in both),
     )
-
-
-def _some(keys: tuple[str, ...], most: int = 4) -> str:
-    return ", ".join(keys[:most]) + (f" and {len(keys) - most} more" if len(keys) > most else "")

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from ..experiments.manifest import Manifest
 from ..experiments.published_numbers import METRIC, Metric, PublishedTable, value_of
+from ..metrics import MeanStd
 from ..records import Record
-from .measured_numbers import Measured, MeasuredNumbers, Place
+from .measured_numbers import MeasuredNumbers, Place
 from .tables import MISSING, NOTE_MARKS, Table
 
 # Axis → the values to show.
@@ -21,7 +22,7 @@ class Item:
 
     metric: Metric
     paper: str | None
-    ours: Measured | None
+    ours: MeanStd | None
     failed: bool = False
     marks: str = ""
 
@@ -53,7 +54,7 @@ class Item:
         if self.ours is None:
             return "failed" if self.failed else MISSING
         digits, ours = self.metric.digits, self.ours
-        spread = "" if math.isnan(ours.std) else f" ± {ours.std:,.{digits}f} ({ours.runs})"
+        spread = "" if math.isnan(ours.std) else f" ± {ours.std:,.{digits}f} ({ours.n})"
         return f"{ours.mean:,.{digits}f}{spread}"
 
     @property

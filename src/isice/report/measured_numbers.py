@@ -1,26 +1,16 @@
 """Our numbers for a table, from records: means over runs, aggregates and ratios."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from ..experiments.job_configs import families_of_record
 from ..experiments.manifest import Manifest
 from ..experiments.published_numbers import METRIC, Aggregate, Metric
-from ..metrics import mean_std
+from ..metrics import MeanStd, mean_std
 from ..records import Record, evaluation_on_test
 
 # One value for each axis.
 Place = dict[str, str]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A mean over ``runs`` runs and their standard deviation, nan for one run."""
-
-    mean: float
-    std: float
-    runs: int
 
 
 class MeasuredNumbers:
@@ -46,7 +36,7 @@ class MeasuredNumbers:
         states = [record["status"] for record in self.records(place)]
         return "failed" in states and "finished" not in states
 
-    def find(self, place: Place, metric: Metric) -> Measured | None:
+    def find(self, place: Place, metric: Metric) -> MeanStd | None:
         """Return the number of a place, or None without records."""
         for aggregate in self.manifest.aggregates:
             if place.get(aggregate.axis) == aggregate.name:
@@ -54,19 +44,19 @@ class MeasuredNumbers:
         if metric.of:
             of = next(other for other in self.manifest.metrics if other.name == metric.of)
             own, base = self.find(place, of), self.find(place | dict(metric.relative_to), of)
-            return None if own is None or base is None else Measured(own.mean / base.mean, math.nan, own.runs)
+            return None if own is None or base is None else MeanStd(own.mean / base.mean, math.nan, own.n)
         found = [number_of(r, metric.key) for r in self.records(place) if r["status"] == "finished"]
         values = [metric.scale * value for value in found if value is not None]
-        return Measured(*mean_std(values)) if values else None
+        return mean_std(values) if values else None
 
-    def _aggregate(self, place: Place, metric: Metric, aggregate: Aggregate) -> Measured | None:
+    def _aggregate(self, place: Place, metric: Metric, aggregate: Aggregate) -> MeanStd | None:
         """Return the mean or deviation over an axis, or None if a value is missing."""
         parts = [self.find(place | {aggregate.axis: value}, metric) for value in aggregate.of]
         found = [part for part in parts if part is not None]
         if len(found) < len(parts):
             return None
         mean, std, _ = mean_std([part.mean for part in found])
-        return Measured(mean if aggregate.how == "mean" else std, math.nan, min(part.runs for part in found))
+        return MeanStd(mean if aggregate.how == "mean" else std, math.nan, min(part.n for part in found))
 
 
 def number_of(record: Record, key: str) -> float | None:

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from .results import Group, Results
 from .significance import compare_with_best
-from .theme import colour_of
+from .theme import colour_of, draw_interval
 
 MAX_ROWS = 12
 
@@ -66,11 +66,8 @@ def _panels(results: Results) -> dict[str, dict[str, Group]]:
 
 def _draw(axes: Axes, members: dict[str, Group], order: list[str]) -> None:
     for label, group in members.items():
-        row, colour = order.index(label), colour_of(order.index(label))
-        mean, low, high = group.accuracy_interval
-        axes.plot([low, high], [row, row], color=colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
-        axes.plot([mean], [row], "o", color=colour, markersize=8)
-        axes.annotate(f"{mean:.1f}", (mean, row), (0, 8), textcoords="offset points", ha="center", fontsize=9.5)
+        row = order.index(label)
+        draw_interval(axes, row, *group.accuracy_interval, colour_of(row))
     evaluations = next(iter(members.values())).evaluations
     if evaluations:  # guessing, for classes of equal size
         axes.axvline(100 / len(evaluations[0]["classes"]), color="#808890", linestyle=(0, (3, 2)), linewidth=1)

@@ -5,9 +5,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
+from ..records import SAMPLES_FILE
 from .results import Results
 
-SAMPLES_FILE = "samples.png"
 SAMPLES_CAPTION = "Test images of different classes, one row for each dataset."
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogFormatter, NullFormatter
@@ -89,6 +90,13 @@ def _use_plain_ticks(figure: Figure) -> None:
                 axis.set_major_formatter(FormatStrFormatter("%g"))
             if isinstance(axis.get_minor_formatter(), LogFormatter):
                 axis.set_minor_formatter(NullFormatter())
+
+
+def draw_interval(axes: Axes, row: int, mean: float, low: float, high: float, colour: str) -> None:
+    """Draw a dot with its number above, on a bar from ``low`` to ``high``."""
+    axes.plot([low, high], [row, row], color=colour, linewidth=2.5, alpha=0.45, solid_capstyle="round")
+    axes.plot([mean], [row], "o", color=colour, markersize=8)
+    axes.annotate(f"{mean:.1f}", (mean, row), (0, 8), textcoords="offset points", ha="center", fontsize=9.5)
 
 
 def legend_label(label: str) -> str:

@@ -6,7 +6,7 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullL
 from ..metrics import mean_std
 from .panel_plots import has_panels
 from .results import Group, Results
-from .theme import colour_of, legend_label
+from .theme import colour_of, draw_interval, legend_label
 
 MAX_DOTS, MAX_CURVES = 40, 14
 CURVES_CAPTION = "Training loss and accuracy by epoch; means over seeds. Dashed: training accuracy."
@@ -26,10 +26,7 @@ def accuracy_figure(results: Results) -> Figure | None:
     figure = Figure(figsize=(7.2, 0.9 + 0.45 * len(groups)), dpi=160)
     axes = figure.subplots()
     for row, (index, group) in enumerate(groups):
-        mean, low, high = _interval(group)
-        axes.plot([low, high], [row, row], color=colour_of(index), linewidth=2.5, alpha=0.45, solid_capstyle="round")
-        axes.plot([mean], [row], "o", color=colour_of(index), markersize=8)
-        axes.annotate(f"{mean:.1f}", (mean, row), (0, 8), textcoords="offset points", ha="center", fontsize=9.5)
+        draw_interval(axes, row, *_interval(group), colour_of(index))
     axes.set_yticks(range(len(groups)), [group.label for _, group in groups])
     axes.set_ylim(len(groups) - 0.5, -0.7)
     axes.grid(visible=False, axis="y")

@@ -36,7 +36,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from .._atomic import readable_folder, write_folder
-from .._checks import check_choice
+from .._checks import check_choice, first_of
 from ..config import RunConfig, config_hash, to_dict
 from ..models import Network
 from ..models.weights import plain_weights
@@ -145,10 +145,9 @@ def load_weights_into(model: nn.Module, weights: dict[str, Tensor], where: str) 
     differing = sorted(own.keys() ^ weights.keys())
     differing += [name for name in own.keys() & weights.keys() if own[name].shape != weights[name].shape]
     if differing:
-        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
         raise ValueError(
             f"checkpoint: expected the weights in {where!r} to match the model, got differences in "
-            f"{', '.join(differing[:3])}{more}; the run used another model."
+            f"{first_of(differing, 3)}; the run used another model."
         )
     model.load_state_dict(weights)
 

@@ -5,12 +5,13 @@ Neither their number nor workers or interruptions change which images a step see
 """
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
+from .._checks import first_of
 from ..config import RunConfig
 from ..data.gpu_cache import GpuBatches
 from ..data.loading import create_loader
@@ -72,7 +73,7 @@ class EpochBatches(Sampler[list[int]]):
             order = torch.randperm(self.images, generator=generator)
         else:
             order = torch.multinomial(self.weights, self.images, replacement=True, generator=generator)
-        return cast(list[int], order.tolist())
+        return order.tolist()
 
     def micro_batch(self, step: int, index: int = 0) -> list[int]:
         """Return the images of one micro-batch in a step (from 1) of the current epoch."""
@@ -129,5 +130,5 @@ def describe_images(split: Any, indices: list[int]) -> str:
     """Describe the images of a batch for an error message, with their files if there are any."""
     where = getattr(split, "indices", None)
     path = getattr(getattr(split, "source", None), "path", None)
-    named = [f"{i}" if path is None or where is None else f"{i} ({path(int(where[i]))})" for i in indices[:8]]
-    return ", ".join(named) + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
+    named = [f"{i}" if path is None or where is None else f"{i} ({path(int(where[i]))})" for i in indices]
+    return first_of(named, 8)

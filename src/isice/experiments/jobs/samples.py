@@ -4,10 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...config import DataConfig
-from ...records import new_record, write_record
+from ...records import SAMPLES_FILE, new_record, write_record
 from ..job_configs import Job
-
-SAMPLES_FILE = "samples.png"
 
 
 @dataclass(frozen=True)
