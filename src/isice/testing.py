@@ -90,9 +90,9 @@ def _weights(value: Tensor) -> Tensor:
     return torch.linspace(-1, 1, value.numel(), dtype=value.dtype).reshape(value.shape)
 
 
-def _again(layer: Pooling, spec: str | None = None) -> Pooling:
+def _again(layer: Pooling) -> Pooling:
     classes = layer.out_features if layer.needs_num_classes else None
-    return create_pooling(spec or layer.spec, layer.in_channels, num_classes=classes)
+    return create_pooling(layer.spec, layer.in_channels, num_classes=classes)
 
 
 def _has_its_shape(layer: Pooling) -> None:

@@ -14,8 +14,7 @@ RUNS = Path("runs")
 MOST_NETWORKS = 8
 
 Limit = Annotated[
-    list[str] | None,
-    typer.Option("--limit", metavar="AXIS=VALUE,…", help="Only these values of an axis; repeatable."),
+    list[str] | None, typer.Option("--limit", metavar="AXIS=VALUE,…", help="Only these values of an axis; repeatable.")
 ]
 
 

@@ -51,22 +51,19 @@ def bench(
     steps = [f"backbone={backbone}", f"image_size={image_size}", f"precision={precision}"]
     steps.append(f"batch_size={batch_size or batch or (4 if on_cpu else 64)}")
     common = [f"repeats={repeats}", f"device={device}"]
-    parts = [("steps", load_experiment("table5").with_settings([*steps, *common]))]
-    parts.append(("layers", load_experiment("layer").with_settings(common)))
-    parts = [(part, experiment) for part, experiment in parts if what in ("all", part)]
-    limits = _limits(limit or [], [experiment for _, experiment in parts])
+    chosen = {"steps": ("table5", [*steps, *common]), "layers": ("layer", common)}
+    parts = {
+        part: load_experiment(name).with_settings(settings)
+        for part, (name, settings) in chosen.items()
+        if what in ("all", part)
+    }
+    limits = _limits(limit or [], list(parts.values()))
     failed = False
-    for part, experiment in parts:
+    for part, experiment in parts.items():
         small = ["channels=64,128", "batch=8"] if on_cpu and not limit and part == "layers" else []
         own = limits[experiment.name] or small
-        outcome = run_experiment(
-            experiment,
-            out / part,
-            run_job,
-            cells=select_cells(experiment, own),
-            force=True,
-            tell=tell,
-        )
+        cells = select_cells(experiment, own)
+        outcome = run_experiment(experiment, out / part, run_job, cells=cells, force=True, tell=tell)
         failed |= bool(outcome.failed)
         show_report(out / part, limits=read_limits(experiment, own))
     if failed:

@@ -30,8 +30,7 @@ def run(
     settings: Settings = None,
     seeds: Seeds = None,
     data_root: Annotated[
-        Path | None,
-        typer.Option("--data-root", envvar="ISICE_DATA", help="Folder with one sub-folder per dataset."),
+        Path | None, typer.Option("--data-root", envvar="ISICE_DATA", help="Folder with one sub-folder per dataset.")
     ] = None,
     weights_root: WeightsRoot = None,
     everything: Annotated[

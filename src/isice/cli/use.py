@@ -121,9 +121,7 @@ def features(
 @app.command()
 def export(
     run: Run,
-    format: Annotated[str, typer.Option("--format", metavar="onnx|torch", help="ONNX, or a torch.export program.")] = (
-        "onnx"
-    ),
+    format: Annotated[str, typer.Option("--format", metavar="onnx|torch", help="ONNX or torch.export.")] = "onnx",
     out: Annotated[
         Path | None, typer.Option("--out", help="Output file. [default: RUN/model.onnx or RUN/model.pt2]")
     ] = None,
@@ -190,14 +188,12 @@ def _show_evaluation(evaluation: "Evaluation", most: int = 5) -> None:
         highlight=False,
     )
     known = sorted((rate, name) for name, rate in zip(classes, scores.per_class, strict=True) if rate is not None)
-    chosen = known if len(known) <= 2 * most else [*known[:most], *known[-most:]]
-    title = (
-        "Classes, worst first"
-        if len(known) <= 2 * most
-        else f"The {most} worst and {most} best of {len(known)} classes"
-    )
+    title = "Classes, worst first"
+    if len(known) > 2 * most:
+        title = f"The {most} worst and {most} best of {len(known)} classes"
+        known = [*known[:most], *known[-most:]]
     made = table("accuracy", "class", title=title)
-    for rate, name in chosen:
+    for rate, name in known:
         made.add_row(f"{rate:.1%}", name)
     console.print(made)
     mistakes = table("count", "true → predicted", title="Most frequent confusions")

@@ -151,12 +151,7 @@ def load_predictor(source: str | Path, which: str = "best", device: str = "auto"
 
 
 def input_facts(config: DataConfig) -> dict[str, Any]:
-    """Return the channels, size, transform and normalisation of a network's input, as plain values.
-
-    Example:
-        >>> input_facts(DataConfig("cub200", image_size=224))["image_size"]
-        224
-    """
+    """Return channels, size, transform and normalisation of a network's input, for JSON."""
     info = info_in_use(config)
     return {
         "channels": info.channels,

@@ -7,14 +7,7 @@ from .._markup import code_span, escape_markdown
 
 
 def card_text(config: Mapping[str, Any], source: str | None = None) -> str:
-    """Return the model card as Markdown, from the ``network`` and ``about`` of a shared config.
-
-    Example:
-        >>> network = {"name": "resnet50", "pooling": "gap()", "num_classes": 7, "reduce": None}
-        >>> network["in_chans"] = 3
-        >>> print(card_text({"network": network, "about": {}}).splitlines()[0])
-        # resnet50, gap(), 7 classes
-    """
+    """Return the model card as Markdown, from the ``network`` and ``about`` of a shared config."""
     network, about = config["network"], config["about"]
     reduce = f"reduced to {network['reduce']} channels" if network["reduce"] else "without channel reduction"
     sections = [

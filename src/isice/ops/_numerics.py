@@ -150,11 +150,6 @@ def matmul_no_autocast(a: Tensor, b: Tensor) -> Tensor:
 
     The gradients stay in float32 or float64 even if ``backward()`` itself is called under autocast.
     TF32 settings still apply; compare :func:`matmul_no_tf32`.
-
-    Example:
-        >>> matmul_no_autocast(torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
-        tensor([[1., 2.],
-                [3., 4.]])
     """
     sizes_match = a.shape[-1:] == b.shape[-2:-1] and (a.ndim < 3 or b.ndim < 3 or a.shape[0] == b.shape[0])
     if a.ndim not in (2, 3) or b.ndim not in (2, 3) or not sizes_match:

@@ -36,13 +36,7 @@ class HIHCA(Pooling):
     assumed = "one feature map instead of several layers with trained factors; degree 2"
 
     def __init__(
-        self,
-        in_channels: int,
-        *,
-        degree: int = 2,
-        homogeneous: bool = True,
-        n_features: int = 8192,
-        seed: int = 1,
+        self, in_channels: int, *, degree: int = 2, homogeneous: bool = True, n_features: int = 8192, seed: int = 1
     ) -> None:
         super().__init__(in_channels)
         check_int("hihca", "degree", degree, minimum=2)

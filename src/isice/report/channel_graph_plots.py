@@ -26,16 +26,10 @@ def channel_graph_figure(
     names: Sequence[str] | None = None,
     columns: int = 3,
 ) -> Figure:
-    """Draw the graph of the strongest pairs of channels, and their activations.
+    """Draw the graph of the strongest pairs of channels, and ``columns`` of their activations.
 
-    Args:
-        picture: Pixels (H, W, 3) or (H, W), in [0, 1].
-        pairs: Channel numbers (P, 2).
-        strengths: Partial correlations (P,).
-        activations: Maps (P, 2, H, W) in [0, 1].
-        title: Title of the graph.
-        names: Names of all channels; their numbers by default.
-        columns: Pairs side by side.
+    ``picture`` has pixels (H, W, 3) or (H, W) in [0, 1]; the other arrays are those of
+    :class:`isice.explanations.ChannelGraph`. Channels without ``names`` are numbered.
     """
     lines = -(-max(len(pairs), 1) // columns)
     figure = Figure(figsize=(3.6 + 1.75 * columns, max(3.7, 2.05 * lines + 0.5)), dpi=120)
@@ -50,12 +44,8 @@ def channel_graph_figure(
         draw_tile(tile, pair_overlay(picture, activations[index]))
         first, second = pairs[index]
         value = f"{strengths[index]:+.2f}".replace("-", "−")
-        tile.set_title(
-            f"{words[first]} – {words[second]}:  {value}",
-            loc="center",
-            fontsize=9.5 if names is None else 8.5,
-            weight="normal",
-        )
+        size = 9.5 if names is None else 8.5
+        tile.set_title(f"{words[first]} – {words[second]}:  {value}", loc="center", fontsize=size, weight="normal")
     legend = {FIRST: "first channel", SECOND: "second channel", BOTH: "both"}
     handles = [Patch(color=colour, label=label) for colour, label in legend.items()]
     right.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8.5)

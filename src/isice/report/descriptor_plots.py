@@ -13,6 +13,7 @@ from .text_wrap import wrap_text
 
 # Width of a tile in inches, and the font size of the class names above it.
 _TILE, _NAME_SIZE = 1.05, 8.0
+MAX_CLASSES, MAX_ROWS = 10, 6
 DESCRIPTORS_CAPTION = (
     "Top: one test image of each class. Below, the input of the classifier by head: the mean over the test images of "
     "each class, minus the mean over all classes, each row on its own scale (red above, blue below). Second-order "
@@ -21,22 +22,21 @@ DESCRIPTORS_CAPTION = (
 )
 
 
-def descriptors_figure(results: Results, max_classes: int = 10, max_rows: int = 6) -> Figure | None:
+def descriptors_figure(results: Results) -> Figure | None:
     """Draw an example image and the mean descriptors of each class; None without descriptors.
 
     Only configurations with the data of the first one are drawn.
     """
     found = [(group, arrays) for group in results.groups if (arrays := _arrays(group)) is not None]
     found = [(group, arrays) for group, arrays in found if "matrices" in arrays or "vectors" in arrays]
-    rows = [(_label(group), arrays) for group, arrays in found if _data(group) == _data(found[0][0])][:max_rows]
+    rows = [(_label(group), arrays) for group, arrays in found if _data(group) == _data(found[0][0])][:MAX_ROWS]
     if not rows:
         return None
     first = rows[0][1]
     # Runs of version 0.1.0 stored the mean image of each class instead of an example.
-    pictures = first["examples" if "examples" in first else "images"][:max_classes]
-    names = [
-        wrap_text(str(name), 0.9 * 72 * _TILE, size=_NAME_SIZE, lines=3) for name in first["classes"][:max_classes]
-    ]
+    pictures = first["examples" if "examples" in first else "images"][:MAX_CLASSES]
+    shown = first["classes"][:MAX_CLASSES]
+    names = [wrap_text(str(name), 0.9 * 72 * _TILE, size=_NAME_SIZE, lines=3) for name in shown]
     heights = [1.0] + [1.0 if "matrices" in arrays else 0.3 for _, arrays in rows]
     lines = max(map(len, names))
     figure = Figure(figsize=(_TILE * len(names) + 1.6, sum(heights) + 0.3 + 0.15 * lines), dpi=160)

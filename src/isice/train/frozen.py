@@ -25,13 +25,6 @@ def frozen_baseline(
 
     ``train`` and ``test`` are batches of images and labels, without augmentation. The descriptor is
     ``pooling``, the spec of a pooling without parameters; that of the network is not used.
-
-    Example:
-        >>> from isice.models import create_model
-        >>> model = create_model("small_cnn", pooling="gap", num_classes=2, reduce=4, in_chans=1)
-        >>> batches = [(torch.rand(8, 1, 8, 8), torch.arange(8) % 2)]
-        >>> sorted(frozen_baseline(model, batches, batches))
-        ['test', 'train']
     """
     channels = model.pooling.in_channels
     layer = create_pooling(pooling, channels, num_classes=model.num_classes or None)

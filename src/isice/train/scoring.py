@@ -90,15 +90,10 @@ def score(
     device: torch.device,
     facts: dict[str, Any],
 ) -> Evaluation:
-    """Evaluate a network in eval mode over batches of images and labels.
+    """Evaluate a network in eval mode, on ``device``, over batches of images and labels.
 
-    Args:
-        model: The network, on ``device``.
-        batches: The images and labels.
-        config: Precision and memory layout.
-        classes: Class names.
-        device: Where to compute.
-        facts: Split, checkpoint and options; ``flip`` averages over mirror images.
+    ``config`` gives precision and memory layout. ``facts`` are the split, the checkpoint and
+    options; ``flip`` averages over mirror images.
     """
     start = time.perf_counter()
     keeper, targets, predicted = ScoreKeeper(len(classes)), list[Tensor](), list[Tensor]()

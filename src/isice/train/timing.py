@@ -16,13 +16,6 @@ class PhaseTimer:
 
     ``process`` is the time from the start of the process to its first run, mostly imports, and 0
     for later runs. ``start`` is the time of a run before its first step, without ``data``.
-
-    Example:
-        >>> timer = PhaseTimer()
-        >>> with timer("data"):
-        ...     pass
-        >>> list(timer.seconds) == list(PHASES)
-        True
     """
 
     def __init__(self) -> None:

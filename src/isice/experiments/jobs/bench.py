@@ -79,11 +79,7 @@ def _measure_step(config: BenchConfig, device: "torch.device") -> dict[str, Any]
 
     size = config.image_size
     model = create_model(
-        config.backbone,
-        pooling=config.pooling,
-        num_classes=config.num_classes,
-        reduce=config.reduce,
-        img_size=size,
+        config.backbone, pooling=config.pooling, num_classes=config.num_classes, reduce=config.reduce, img_size=size
     )
     model = model.to(device).train()
     x = torch.randn(config.batch_size, 3, size, size, device=device)
