@@ -51,8 +51,7 @@ def run_lock(folder: str | Path) -> Iterator[None]:
         yield
     finally:
         del _held[folder]
-        # Removed while locked: a process that waits for the removed file
-        # notices and opens a new one.
+        # Removed while locked: a process that waits for the file notices and opens a new one.
         (folder / LOCK_FILE).unlink(missing_ok=True)
         file.close()
         with suppress(OSError):  # it has files

@@ -81,7 +81,6 @@ DATASETS: dict[str, DatasetInfo] = {
         source="UCI optical recognition of handwritten digits, as shipped with scikit-learn",
         load=load_digits,
         protocol="fixed stratified split",
-        classes=tuple("0123456789"),
     ),
     "textures": _Textures(
         source="generated: Gaussian fields; classes differ in the correlations of the channels",

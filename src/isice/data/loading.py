@@ -58,8 +58,7 @@ def create_loader(
         "persistent_workers": config.workers > 0,
         # A separate generator, because the loader draws from it once per epoch.
         "generator": torch.Generator().manual_seed(config.split_seed),
-        # Workers of a fork server, the default from Python 3.14 on, outlive a
-        # process that is killed.
+        # Workers of a fork server, the default from Python 3.14 on, outlive a killed process.
         "multiprocessing_context": "fork" if config.workers and sys.platform == "linux" else None,
     }
     if device.type == "cuda":

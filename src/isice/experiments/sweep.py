@@ -25,8 +25,7 @@ from .loader import Cell
 # Computes a config into a folder, under a label, and writes its record.
 Compute = Callable[[Any, Path, str], Any]
 LOG_FILE = "log.txt"
-# What a cell is yielded with in place of an error if another process works on
-# it, or has finished it.
+# Yielded instead of an error if another process works on the cell, or has finished it.
 IN_USE, FINISHED = "another process works on it", "another process has finished it"
 _IN_USE_STATUS = 75  # EX_TEMPFAIL
 GRACE_SECONDS = 10  # for runs to end by themselves after an interrupt

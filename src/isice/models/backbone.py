@@ -126,8 +126,7 @@ class Backbone(nn.Module):
         blank = self._blank(self.built_for)
         try:
             with torch.no_grad():
-                # Some timm heads pool even with global_pool=""; then use the features before the
-                # head.
+                # Some timm heads pool even with global_pool=""; then use the features before them.
                 if is_timm(self.model) and not (self._extract is call and is_map(call(self.model, blank))):
                     self._extract = call_forward_features
                     remove_bypassed_head(self.model)

@@ -91,8 +91,7 @@ def fisher_vector(x: Tensor, means: Tensor, log_scales: Tensor, weight: Tensor, 
     """
     _check_codebook("fisher_vector", x, weight, means, log_scales)
     share = soft_assignment(x, weight, bias) / x.shape[-1]
-    # Σγ(x−μ)² is expanded around the mean of all components, so that a common offset does not
-    # cancel digits.
+    # Σγ(x−μ)² is expanded around the mean of all components: a common offset cancels no digits.
     origin = means.mean(dim=0)
     x, means = x - origin[:, None], means - origin
     mass = share.sum(dim=-1, keepdim=True)

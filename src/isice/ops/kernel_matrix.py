@@ -23,8 +23,7 @@ def squared_distances(x: Tensor) -> Tensor:
                 [2., 0.]])
     """
     x = flat_features("squared_distances", x)
-    # Distances do not depend on the mean channel; removing it avoids cancellation in ‖f‖² − 2f·g +
-    # ‖g‖².
+    # Distances do not depend on the mean channel; without it ‖f‖² − 2f·g + ‖g‖² cancels less.
     x = x - x.mean(dim=-2, keepdim=True)
     gram = matmul_no_autocast(x, x.mT) / x.shape[-1]
     norms = gram.diagonal(dim1=-2, dim2=-1)

@@ -13,8 +13,7 @@ from torch import Tensor
 from .._checks import check_feature_set, check_int
 from ._numerics import InputsSaved, full_precision
 
-# Largest intermediate of a chunk of positions, in elements per image: a trade-off of speed and
-# memory.
+# Elements per image of the largest intermediate of a chunk: a trade-off of speed and memory.
 _CHUNK_ELEMENTS = 2**19
 
 

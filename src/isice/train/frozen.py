@@ -9,6 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from ..models.backbone import evaluating
 from ..models.network import Network
 from ..pooling import Pooling, create_pooling
 
@@ -45,14 +46,11 @@ def frozen_vectors(
     model: Network, pooling: Pooling, batches: Iterable[tuple[Tensor, Tensor]], device: str | torch.device = "cpu"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the descriptors (N, F), computed in eval mode, and the labels (N,) of all images."""
-    was_training = model.training
-    model.to(device).eval()
-    pooling = pooling.to(device).eval()
-    vectors, labels = [], []
-    for images, targets in batches:
-        vectors.append(pooling(model.forward_features(images.to(device))).float().cpu())
-        labels.append(torch.as_tensor(targets))
-    model.train(was_training)
+    model, pooling, vectors, labels = model.to(device), pooling.to(device).eval(), [], []
+    with evaluating(model):
+        for images, targets in batches:
+            vectors.append(pooling(model.forward_features(images.to(device))).float().cpu())
+            labels.append(torch.as_tensor(targets))
     if not vectors:
         raise ValueError("frozen_vectors: expected at least one batch, got none; check the data loader.")
     return torch.cat(vectors).numpy(), torch.cat(labels).numpy()

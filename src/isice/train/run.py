@@ -100,8 +100,7 @@ def train_run(
             with cpu_threads(config.threads), determinism(config.deterministic):
                 return _train_and_record(config, folder, label or config.model.pooling, prepare, record_refusal)
         finally:
-            # Fabric's wrappers form reference cycles: collect them to free
-            # memory and loader processes.
+            # Collect the cycles of Fabric's wrappers, which hold memory and loader processes.
             gc.collect()
 
 

@@ -226,8 +226,7 @@ class Trainer:
         state.rows.append(row)
         state.done, state.step, state.totals = epoch, 0, Totals()
         improved = self._update_best(epoch, row.get(f"{self.selects_on}_accuracy"))
-        # With a new "best", because a resumed run must know the epoch of the
-        # weights in that folder.
+        # A new "best" is saved with its "last": a resumed run must know the epoch of those weights.
         self._unsaved = not improved and time.perf_counter() - self._last_save < SAVE_SECONDS
         if not self._unsaved:
             self.save_last()
