@@ -24,15 +24,17 @@ isice.attach(timm_model, pooling="partial_correlation", reduce=256)  # in a timm
 isice train --pooling "isice(sparsity=0.001)" …                      # on the command line
 ```
 
-Start with `partial_correlation`: it is the most accurate pooling of the [CUB-200 records](../README.md#why)
-and costs little more than average pooling. With fewer positions H·W than channels a covariance is singular:
-reduce the channels (`reduce=`) or enlarge the images. What each pooling costs:
-[benchmarks.md](benchmarks.md).
+Start with `partial_correlation`: it is the most accurate pooling of the
+[CUB-200 records](../README.md#why) and costs little more than average pooling. With fewer positions
+H·W than channels a covariance is singular: reduce the channels (`reduce=`) or enlarge the images.
+What each pooling costs: [benchmarks.md](benchmarks.md).
 
-Output sizes are for C = {CHANNELS} and default options. Three words tell how well a definition is known:
+Output sizes are for C = {CHANNELS} and default options. Three words tell how well a definition is
+known:
 
 - **verified**: read in the authors' or another public implementation, which is named;
-- **reconstructed**: part of the definition is not public, or differs on purpose; the assumptions are listed;
+- **reconstructed**: part of the definition is not public, or differs on purpose; the assumptions
+  are listed;
 - **original**: the layer is defined by this package.
 
 None says that published accuracies were reproduced.
