@@ -201,7 +201,7 @@ def admm(cov: Tensor, penalty: Tensor, bound: Tensor, start: Start, *, max_iter:
         strategy: Algorithms to use.
     """
     state, finished = _begin(cov, penalty, start, strategy), []
-    level, guard = _common_level(penalty) if strategy.reuse_theta else None, Guard()
+    level, guard = _common_level(penalty), Guard()
     del start  # release its memory
     anderson = Anderson()
     active, schedule, next_check = list(range(len(cov))), CheckSchedule(bound.tolist(), strategy.stop_stalled), 1
@@ -250,7 +250,8 @@ def _iterate(
     """Take one over-relaxed step in place, then balance the relative residuals by ρ."""
     shifted, v, rho = state.shifted, state.v, state.rho
     theta, spare = _theta_step(state, strategy, iteration, guard)
-    balance = anderson is None and (not strategy.reuse_theta or changes_rho(iteration))
+    rough = strategy.reuse_theta or strategy.certificate == "estimate"
+    balance = anderson is None and (not rough or changes_rho(iteration))
     before = torch.sub(shifted, v, out=spare) if balance else spare.copy_(shifted)
     shifted.lerp_(v, RELAXATION).addcmul_(theta, rho, value=RELAXATION)
     if anderson is not None:
@@ -267,7 +268,7 @@ def _iterate(
 
 
 def changes_rho(iteration: int) -> bool:
-    """Return whether to balance ρ in an iteration with a corrected Θ, so cheap that norms count."""
+    """Return whether to balance ρ in a rough iteration, so cheap that norms count."""
     return iteration <= 4 or iteration % 3 == 0  # it soon changes little
 
 

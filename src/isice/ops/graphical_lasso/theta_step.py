@@ -61,26 +61,46 @@ def half_theta_by_newton_schulz(b: Tensor, rho: Tensor) -> Tensor:
     first, *rest = _root_polynomials(float(torch.sqrt(4 * rho / largest).min()), y.dtype)
     y.div_(largest)
     # The first Z is the identity, so P = ZY is Y and the polynomial itself is the next Z.
-    z = _polynomial(first, y.clone(), square.div_(largest.square()), None)
+    z = _polynomial(first, y, square.div_(largest.square()))
     y, free = torch.bmm(y, z, out=square), [y, torch.empty_like(y)]
     for step, coefficients in enumerate(rest, start=1):
-        p = torch.bmm(z, y, out=free[0])
-        square = torch.bmm(p, p, out=free[1])
-        spare = z if step == len(rest) else None  # the last step no longer needs Z
-        q = _polynomial(coefficients, p, square, spare)
-        y, old = torch.bmm(y, q, out=square), y
-        if step < len(rest):
+        q, spare = _folded_polynomial(coefficients, torch.bmm(z, y, out=free[0]), free[1])
+        y, old = torch.bmm(y, q, out=spare), y
+        if step < len(rest):  # the last step no longer needs Z
             z, free = torch.bmm(q, z, out=old), [z, q]
-    return y.mul_(torch.sqrt(largest)).sub_(b).div_(4 * rho)
+    return y.mul_(torch.sqrt(largest) / (4 * rho)).addcmul_(b, 0.25 / rho, value=-1)
 
 
-def _polynomial(coefficients: tuple[float, ...], p: Tensor, square: Tensor, spare: Tensor | None) -> Tensor:
-    """Return c₀I + c₁P + c₂P² (+ c₃P³ + c₄P⁴, one more product) from P and P²; overwrites P."""
+def _polynomial(coefficients: tuple[float, ...], p: Tensor, square: Tensor) -> Tensor:
+    """Return c₀I + c₁P + c₂P² (+ c₃P³ + c₄P⁴, one more product) from P and P²; may overwrite P²."""
     constant, first, second, *higher = coefficients
     if higher:
-        factor = torch.mul(p, higher[0], out=spare).add_(square, alpha=higher[1])
-    p.mul_(first).add_(square, alpha=second).diagonal(dim1=-2, dim2=-1).add_(constant)
-    return p.baddbmm_(square, factor) if higher else p
+        shift, first, second = _complete_square(coefficients)
+        square = square.add_(p, alpha=shift)
+    q = torch.mul(p, first).add_(square, alpha=second)
+    q.diagonal(dim1=-2, dim2=-1).add_(constant)
+    return q.baddbmm_(square, square, alpha=higher[1]) if higher else q
+
+
+def _folded_polynomial(coefficients: tuple[float, ...], p: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the same polynomial of P, and a free buffer; elementwise work is part of a product."""
+    constant, first, second, *higher = coefficients
+    if higher:
+        shift, first, second = _complete_square(coefficients)
+        square = torch.baddbmm(p, p, p, beta=shift, out=out)
+        q, spare = p.mul_(first).add_(square, alpha=second).baddbmm_(square, square, alpha=higher[1]), square
+    else:
+        q, spare = torch.baddbmm(p, p, p, beta=first, alpha=second, out=out), p
+    q.diagonal(dim1=-2, dim2=-1).add_(constant)
+    return q, spare
+
+
+def _complete_square(coefficients: tuple[float, ...]) -> tuple[float, float, float]:
+    """Return a, b, c with c₁P + c₂P² + c₃P³ + c₄P⁴ = bP + cU + c₄U² for U = P² + aP."""
+    _, first, second, third, fourth = coefficients
+    shift = third / (2 * fourth)
+    rest = second - fourth * shift**2
+    return shift, first - rest * shift, rest
 
 
 def _root_polynomials(lower: float, dtype: torch.dtype) -> tuple[tuple[float, ...], ...]:
