@@ -10,6 +10,8 @@ from .._linalg import add_diagonal
 from .certificate import cholesky, inverse_and_objective
 from .theta_step import frobenius_norm, half_theta_by_newton_schulz
 
+CLOSE_ROOT = 0.05  # largest ‖ZW − I‖_F/√D of an approximate inverse to start from
+
 
 class Start(NamedTuple):
     """Primal Z (B, D, D), dual W (B, D, D) and ADMM's parameter ρ (B, 1, 1)."""
@@ -24,19 +26,18 @@ def cold_start(cov: Tensor, penalty: Tensor, *, inverse: Literal["cholesky", "pr
 
     With ``"cholesky"`` the primal is W⁻¹ or (S + rI)⁻¹, whichever has the lower objective. W⁻¹ is
     the solution on rank one. Otherwise r = 0.6·λ√D, about the smallest eigenvalue that the penalty
-    gives the solution, and W = S + Λ·sign of the primal, as at a solution. With ``"products"`` the
-    primal is the root of Z⁻¹ − λZ/4 = W, which lies between these two inverses.
+    gives the solution, and W = S + Λ·sign of the primal, as at a solution. With ``"products"`` both
+    inverses are approximated by roots of Z⁻¹ − ρZ = B, and the first is used where it is accurate.
     """
     size = cov.shape[-1]
     sparsity = (penalty.sum((-2, -1), keepdim=True) / max(1, size * (size - 1))).clamp_(max=1.0)
     dual = cov - torch.clamp(cov, -penalty, penalty)
+    # Random signs on a D×D matrix change its eigenvalues in proportion to √D.
+    ridge = torch.minimum(0.6 * math.sqrt(size) * sparsity, 1.5 * sparsity.sqrt())
     if inverse == "cholesky":
-        # Random signs on a D×D matrix change its eigenvalues in proportion to √D.
-        ridge = torch.minimum(0.6 * math.sqrt(size) * sparsity, 1.5 * sparsity.sqrt())
         precision, dual = _inverse_or_ridge(cov, penalty, dual, ridge)
     else:
-        half = half_theta_by_newton_schulz(dual, 0.25 * sparsity)
-        precision = half + half.mT
+        precision, dual = _root_or_ridge(cov, penalty, dual, ridge, sparsity)
     return Start(precision, dual, _balanced_rho(cov, precision, dual))
 
 
@@ -48,6 +49,21 @@ def _inverse_or_ridge(cov: Tensor, penalty: Tensor, dual: Tensor, ridge: Tensor)
         return inverse, dual
     signed = torch.sign(precision).mul_(penalty).add_(cov)
     return torch.where(better, inverse, precision), torch.where(better, dual, signed)
+
+
+def _root_or_ridge(
+    cov: Tensor, penalty: Tensor, dual: Tensor, ridge: Tensor, sparsity: Tensor
+) -> tuple[Tensor, Tensor]:
+    half = half_theta_by_newton_schulz(dual, 0.25 * sparsity)  # finite where W is indefinite
+    root = half + half.mT
+    error = torch.bmm(root, dual, out=half)
+    error.diagonal(dim1=-2, dim2=-1).sub_(1.0)
+    close = frobenius_norm(error) < CLOSE_ROOT * math.sqrt(cov.shape[-1])
+    # Here Z⁻¹ = S + 3r/4·I + r²Z/4, which is rI where S is zero.
+    half = half_theta_by_newton_schulz(add_diagonal(cov, 0.75 * ridge), 0.25 * ridge.square())
+    precision = half + half.mT
+    signed = torch.sign(precision).mul_(penalty).add_(cov)
+    return torch.where(close, root, precision), torch.where(close, dual, signed)
 
 
 def warm_start(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> Start:
