@@ -1,5 +1,6 @@
 """ADMM's step from the step before: accuracy, refusal, and what float32 can do with it."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -105,6 +106,14 @@ def test_the_estimate_of_the_gap_is_near_the_gap(dtype, rtol):
     gap = duality_gap(cov.double(), penalty, solution.precision.double(), solution.dual.double())
     assert bool((gap < 1e-4 * 48).all())
     torch.testing.assert_close(estimated_gap(solution.precision, solution.dual).double(), gap, rtol=rtol, atol=1e-9)
+
+
+def test_the_estimate_holds_at_the_gap_of_a_layer():
+    """An eigenvalue of ZW of 0.6, whose gap a second-order estimate misses by a fifth."""
+    dual = torch.eye(8)[None]
+    precision = torch.diag(torch.tensor([0.6] + 7 * [1.0]))[None]
+    gap = -0.4 - math.log(0.6)
+    assert float(estimated_gap(precision, dual)) == pytest.approx(gap, rel=0.05)
 
 
 @pytest.mark.parametrize("kind", KINDS)

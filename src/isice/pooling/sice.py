@@ -31,7 +31,8 @@ class SICE(SPDPooling):
             mean eigenvalue, and λ is on the scale of the result. On singular feature maps the
             solver then needs fewer iterations.
         output: ``"precision"``, or ``"partial_correlation"`` (unit diagonal).
-        tol: Largest duality gap, as a multiple of D.
+        tol: Largest duality gap, as a multiple of D. In float32, 5e-4 and above also limit the
+            steps of the gradient's linear system, whose error is then about that of the solution.
         max_iter: Iterations after which a warning reports the gap reached.
 
     Example:

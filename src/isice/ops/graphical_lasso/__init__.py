@@ -90,7 +90,8 @@ def graphical_lasso(
         polish: Whether the solution is refined in float64 to rounding accuracy, by Newton
             steps on its support, whatever ``tol``. By default it is if a gradient is needed.
             Without it, gradients are about 5 % off at ``tol=1e-4`` and 0.1 % at the default,
-            and more where an edge is about to vanish. A ``tol`` below 1e-9 polishes, too.
+            and more where an edge is about to vanish. From ``tol=5e-4`` on, float32 also limits
+            the steps of their linear system. A ``tol`` below 1e-9 polishes, too.
         check_input: Whether input without a solution raises an error. Otherwise matrices with
             non-finite entries or a variable without variance give NaN, and no check synchronises
             with the device.

@@ -12,6 +12,8 @@ from .polish import solve_on_support
 from .solver import SATURATE, SINGLE_PRECISION_LIMIT, Outputs, solve
 
 ROUGH_GRADIENT = 1e-3  # accuracy of an unpolished float32 gradient's system; the solution itself is off by 1 to 20 %
+ROUGH_TOL = 5e-4  # tolerance from which on the gradient's system is solved to its own error only
+ROUGHEST_GRADIENT, ROUGHEST_STEPS = 0.1, 24
 POLISHED = 1e-10  # relative gap to solve for where a gradient is needed; Newton's method goes beyond it
 
 
@@ -58,7 +60,7 @@ class Problem(NamedTuple):
         """Return the result with a feasible dual and the gap of the given S, Λ, Θ in float64."""
         dual = torch.empty_like(result.dual, dtype=torch.float64)
         gap = torch.empty_like(result.gap)
-        for part in chunks(torch.arange(len(gap), device=gap.device)):
+        for part in chunks(torch.arange(len(gap), device=gap.device), self.cov.shape[-1]):
             cov, penalty = _symmetric(self.cov[part].double()), _symmetric(self.penalty[part].double())
             penalty = penalty.expand_as(cov).clone()
             if not self.penalize_diagonal:
@@ -195,10 +197,13 @@ def warn_unless_converged(gap: Tensor, bound: float, max_iter: int, dtype: torch
 
 
 @torch.library.custom_op("isice::graphical_lasso_backward", mutates_args=())
-def graphical_lasso_backward_op(grad: Tensor, precision: Tensor, covariance: Tensor, polish: bool) -> Tensor:
+def graphical_lasso_backward_op(
+    grad: Tensor, precision: Tensor, covariance: Tensor, tol: float, polish: bool
+) -> Tensor:
     """Return −∂L/∂S for G = ∂L/∂Θ: the V on the support of Θ with P_A(W V W) = P_A(G).
 
-    A polished float32 solution is differentiated in float64.
+    A polished float32 solution is differentiated in float64. An unpolished one of a large ``tol``
+    gets a few steps only, because its own error dominates the gradient's.
     """
     with torch.no_grad(), torch.autocast(grad.device.type, enabled=False):
         support = precision != 0
@@ -207,12 +212,16 @@ def graphical_lasso_backward_op(grad: Tensor, precision: Tensor, covariance: Ten
         if polish and dtype != torch.float64:
             rhs, precision = rhs.double(), precision.double()
             covariance, _ = inverse_if_positive(precision, covariance.double())
-        tol = ROUGH_GRADIENT if rhs.dtype == torch.float32 else 1e-11
-        return solve_on_support(rhs, precision, covariance, support, tol=tol, max_iter=400).to(dtype).contiguous()
+        single, steps = rhs.dtype == torch.float32, 400
+        accuracy = ROUGH_GRADIENT if single else 1e-11
+        if single and tol >= ROUGH_TOL:
+            accuracy, steps = ROUGHEST_GRADIENT, ROUGHEST_STEPS
+        v = solve_on_support(rhs, precision, covariance, support, tol=accuracy, max_iter=steps)
+        return v.to(dtype).contiguous()
 
 
 @graphical_lasso_backward_op.register_fake
-def _(grad: Tensor, precision: Tensor, covariance: Tensor, polish: bool) -> Tensor:
+def _(grad: Tensor, precision: Tensor, covariance: Tensor, tol: float, polish: bool) -> Tensor:
     return torch.empty_like(precision, memory_format=torch.contiguous_format)
 
 
@@ -229,7 +238,7 @@ graphical_lasso_backward_op.register_autograd(_no_second_derivative)
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(output[0], output[1])
     ctx.penalize_diagonal, ctx.scalar_penalty = inputs[2], inputs[1].shape[-1] != inputs[0].shape[-1]
-    ctx.polish, ctx.penalty_dtype = inputs[6], inputs[1].dtype
+    ctx.tol, ctx.polish, ctx.penalty_dtype = inputs[3], inputs[6], inputs[1].dtype
     ctx.mark_non_differentiable(output[2], output[3], output[4])
 
 
@@ -238,7 +247,7 @@ def _backward(ctx: Any, grad_precision: Tensor | None, grad_covariance: Tensor |
     grad = torch.zeros_like(precision) if grad_precision is None else grad_precision
     if grad_covariance is not None:
         grad = grad - covariance @ grad_covariance.mT @ covariance
-    v = graphical_lasso_backward_op(grad.contiguous(), precision, covariance, ctx.polish)
+    v = graphical_lasso_backward_op(grad.contiguous(), precision, covariance, ctx.tol, ctx.polish)
     grad_penalty = None
     if ctx.needs_input_grad[1]:
         grad_penalty = -v * precision.sign()

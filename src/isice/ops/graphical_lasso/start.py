@@ -10,7 +10,7 @@ from .._linalg import add_diagonal
 from .certificate import cholesky, inverse_and_objective
 from .theta_step import frobenius_norm, half_theta_by_newton_schulz
 
-CLOSE_ROOT = 0.05  # largest ‖ZW − I‖_F/√D of an approximate inverse to start from
+CLOSE_ROOT = 0.02  # largest ‖ZW − I‖_F/√D, beyond ρ, of a root to start from
 
 
 class Start(NamedTuple):
@@ -54,11 +54,12 @@ def _inverse_or_ridge(cov: Tensor, penalty: Tensor, dual: Tensor, ridge: Tensor)
 def _root_or_ridge(
     cov: Tensor, penalty: Tensor, dual: Tensor, ridge: Tensor, sparsity: Tensor
 ) -> tuple[Tensor, Tensor]:
-    half = half_theta_by_newton_schulz(dual, 0.25 * sparsity)  # finite where W is indefinite
+    rho = 0.25 * sparsity
+    half = half_theta_by_newton_schulz(dual, rho)  # finite where W is indefinite
     root = half + half.mT
     error = torch.bmm(root, dual, out=half)
     error.diagonal(dim1=-2, dim2=-1).sub_(1.0)
-    close = frobenius_norm(error) < CLOSE_ROOT * math.sqrt(cov.shape[-1])
+    close = frobenius_norm(error) < (CLOSE_ROOT + rho) * math.sqrt(cov.shape[-1])  # I − ZW is ρZ²
     # Here Z⁻¹ = S + 3r/4·I + r²Z/4, which is rI where S is zero.
     half = half_theta_by_newton_schulz(add_diagonal(cov, 0.75 * ridge), 0.25 * ridge.square())
     precision = half + half.mT
