@@ -7,7 +7,7 @@ from torch import Tensor
 from isice.ops.graphical_lasso import graphical_lasso, graphical_lasso_reference
 from isice.ops.graphical_lasso.admm import Anderson, Strategy
 from isice.ops.graphical_lasso.certificate import duality_gap
-from isice.ops.graphical_lasso.small import SMALL_SIZE
+from isice.ops.graphical_lasso.small import SMALL_SIZE, SmallAnderson
 from isice.ops.graphical_lasso.solver import solve
 
 from .correlations import KINDS, off_penalty
@@ -54,6 +54,19 @@ def test_a_linear_iteration_is_accelerated(dtype: torch.dtype) -> None:
         anderson.extrapolate_(point, image)
         point = image
     assert float((point - limit).abs().max()) < 0.02  # 0.9¹² of the first error, without acceleration
+
+
+def test_the_acceleration_of_a_small_matrix_is_that_of_a_batch() -> None:
+    """Also where an image grows, after which both start from the last image."""
+    generator = torch.Generator().manual_seed(0)
+    points, images = torch.randn(2, 6, 1, 3, 3, generator=generator, dtype=torch.float64)
+    images[5] *= 1e3
+    points, images = points + points.mT, images + images.mT
+    batch, small = Anderson(), SmallAnderson(3)
+    for point, image in zip(points, images, strict=True):
+        expected = small.extrapolated(point[0].numpy(), image[0].numpy())
+        batch.extrapolate_(point.clone(), image)
+        torch.testing.assert_close(image[0], torch.from_numpy(expected))
 
 
 def test_an_extrapolation_from_which_the_move_grows_is_taken_back() -> None:

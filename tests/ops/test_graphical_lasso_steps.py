@@ -21,6 +21,7 @@ from isice.ops.graphical_lasso.certificate import (
 from isice.ops.graphical_lasso.start import cold_start
 from isice.ops.graphical_lasso.theta_step import (
     CONTRACTION,
+    Guard,
     _largest_eigenvalue,
     correct_theta_,
     correction_polynomial,
@@ -76,6 +77,18 @@ def test_correct_theta_keeps_distant_or_ill_conditioned_matrices(factor, rho_fac
     assert not correct_theta_(guess, untouched, rho_factor * rho, iteration=9)
     assert torch.equal(guess, before)
     torch.testing.assert_close(untouched, b, rtol=1e-9, atol=1e-9)
+
+
+def test_failed_corrections_pause_until_one_succeeds():
+    b, rho, theta, _ = root_and_neighbour()
+    far, guard, attempts = 20.0 * theta, Guard(), []
+    for iteration in range(1, 30):
+        if not guard.pauses(iteration):
+            attempts.append(iteration)
+        assert not correct_theta_(far, b.clone(), rho, iteration, guard)
+    assert attempts == [1, 2, 3, 4, 5, 7, 10, 14, 19, 25]
+    assert correct_theta_(theta.clone(), b.clone(), rho, 32, guard)
+    assert not guard.pauses(33)
 
 
 @pytest.mark.parametrize("condition", [1.0, 1.5, 4.0, 10.0, 30.0])

@@ -27,10 +27,10 @@ from .theta_step import (
 
 RELAXATION = 1.6
 SETTLE = 100  # iterations after which ρ changes less and less, which convergence requires
-ACCELERATE = 20  # iterations after which the iteration is accelerated
+ACCELERATE, ACCELERATE_WARM = 12, 3  # iterations after which a cold and a warm start are accelerated
 RESTART = 60  # iterations after which ρ is balanced and the acceleration starts afresh
 MEMORY = 5  # images that the acceleration combines
-MEMORY_ENTRIES = 2**21  # entries of one matrix's images, which limits those of large matrices to two
+MEMORY_ENTRIES = 3 * 2**20  # entries of one matrix's images, which limits those of D = 1000 to three
 MAX_GROWTH = 2.0  # of the move, above which an extrapolation has failed
 MAX_WAIT = 12  # iterations between two checks of a gap
 STALLED = 20  # iterations without halving the gap after which rounding prevents progress
@@ -49,6 +49,7 @@ class Strategy:
         certificate: Whether ADMM stops on the duality gap itself or on its second-order estimate.
         stop_stalled: Whether ADMM returns matrices whose gap no longer decreases.
         accelerate: Whether long runs are accelerated, which doubles the memory.
+        warm: Whether the start is close to the solution.
     """
 
     theta_step: Literal["eigh", "newton_schulz"]
@@ -58,6 +59,7 @@ class Strategy:
     certificate: Literal["exact", "estimate"] = "exact"
     stop_stalled: bool = False
     accelerate: bool = False
+    warm: bool = False
 
     @classmethod
     def fastest(cls, cov: Tensor) -> "Strategy":
@@ -203,12 +205,12 @@ def admm(cov: Tensor, penalty: Tensor, bound: Tensor, start: Start, *, max_iter:
     state, finished = _begin(cov, penalty, start, strategy), []
     level, guard = _common_level(penalty), Guard()
     del start  # release its memory
-    anderson = Anderson()
+    anderson, begin = Anderson(), ACCELERATE_WARM if strategy.warm else ACCELERATE
     active, schedule, next_check = list(range(len(cov))), CheckSchedule(bound.tolist(), strategy.stop_stalled), 1
     for iteration in range(1, max_iter + 1):
         if iteration % RESTART == 0:
             anderson = Anderson()
-        accelerated = strategy.accelerate and iteration > ACCELERATE and iteration % RESTART != 0
+        accelerated = strategy.accelerate and iteration > begin and iteration % RESTART != 0
         state = _iterate(state, strategy, iteration, level, guard, anderson if accelerated else None)
         last = iteration == max_iter
         if iteration < next_check and not last:

@@ -11,25 +11,41 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .admm import RELAXATION, RESTART, Anderson, CheckSchedule, Solution, changes_rho
-from .certificate import duality_gap
-from .start import Start
+from .admm import (
+    ACCELERATE,
+    ACCELERATE_WARM,
+    MAX_GROWTH,
+    MEMORY,
+    RELAXATION,
+    RESTART,
+    CheckSchedule,
+    Solution,
+    changes_rho,
+)
+from .start import MAX_RIDGE, RIDGE
 from .theta_step import Guard, correction_polynomial, half_theta_by_eigh
 
 Matrix = NDArray[np.float64]
 
-ACCELERATE = 30  # later than in larger problems: the acceleration, in torch, costs as much as an iteration
 SMALL_SIZE = 64  # largest size of products that the BLAS of NumPy computes on one thread
 
 
-def small_admm(cov: Tensor, penalty: Tensor, bound: float, start: Start, max_iter: int) -> Solution:
-    """Run ADMM on one float64 problem (1, D, D) until its gap is at most ``bound``."""
+def small_admm(
+    cov: Tensor, penalty: Tensor, bound: float, init: Tensor | None, max_iter: int
+) -> tuple[Solution, Tensor]:
+    """Run ADMM on one float64 problem (1, D, D) until its gap is at most ``bound``.
+
+    ``init`` has the precision and the dual to start from (1, 2, D, D). Return the solution and the
+    inverse of the precision.
+    """
     s, upper = cov[0].numpy(), penalty[0].numpy()
     lower, size, norm_s = -upper, len(s), _norm(s)
-    theta, rho = start.precision[0].numpy().copy(), float(start.rho)
-    v = np.clip(start.dual[0].numpy() - s, lower, upper)
+    theta, v = _cold_start(s, upper) if init is None else _warm_start(s, *init[0].numpy())
+    v = np.minimum(np.maximum(v, lower), upper)
+    rho = math.sqrt(_norm(v) * norm_s) / _norm(theta) or 1.0
     z = rho * theta  # ρZ
-    schedule, guard, anderson = CheckSchedule([bound], stop_stalled=False), Guard(), Anderson()
+    begin = ACCELERATE if init is None else ACCELERATE_WARM
+    schedule, guard, anderson = CheckSchedule([bound], stop_stalled=False), Guard(), SmallAnderson(size)
     for iteration in range(1, max_iter + 1):
         b = s + v
         b -= z
@@ -38,10 +54,10 @@ def small_admm(cov: Tensor, penalty: Tensor, bound: float, start: Start, max_ite
         moved += v
         moved -= (RELAXATION - 1) * z
         if iteration % RESTART == 0:
-            anderson = Anderson()
-        accelerated = iteration > ACCELERATE and iteration % RESTART != 0
+            anderson = SmallAnderson(size)
+        accelerated = iteration > begin and iteration % RESTART != 0
         if accelerated:
-            anderson.extrapolate_(torch.from_numpy(v + z)[None], torch.from_numpy(moved)[None])
+            moved = anderson.extrapolated(v + z, moved)
         v = np.minimum(np.maximum(moved, lower), upper)
         before, z = z, np.subtract(moved, v, out=moved)
         if not accelerated and changes_rho(iteration):
@@ -50,17 +66,83 @@ def small_admm(cov: Tensor, penalty: Tensor, bound: float, start: Start, max_ite
             rho *= factor
         if iteration < schedule.check_at[0] and iteration < max_iter:
             continue
-        product = (z / rho) @ (s + v)
+        precision, dual = z / rho, s + v
+        product = precision @ dual
         product.flat[:: size + 1] -= 1.0
         gap = 0.5 * float(np.vdot(product, product.T))
         if gap <= bound or iteration == max_iter:
-            precision, dual = (torch.from_numpy(matrix)[None] for matrix in (z / rho, s + v))
-            exact = duality_gap(cov, penalty, precision, dual)
-            gap = float(exact)
+            linear = np.vdot(s, precision) + np.vdot(upper, np.abs(precision))
+            gap = linear - size - _log_determinant(precision) - _log_determinant(dual)
             if gap <= bound or iteration == max_iter:
                 break
         schedule.record(0, gap, iteration)
-    return Solution(precision, dual, exact, torch.tensor([iteration]), cov.new_full((1, 1, 1), rho))
+    inverse = dual if math.isinf(gap) else _inverse(precision)
+    precision, dual, inverse = (torch.from_numpy(matrix)[None] for matrix in (precision, dual, inverse))
+    exact = torch.tensor([max(gap, 0.0)], dtype=torch.float64)
+    return Solution(precision, dual, exact, torch.tensor([iteration]), cov.new_full((1, 1, 1), rho)), inverse
+
+
+def _cold_start(s: Matrix, upper: Matrix) -> tuple[Matrix, Matrix]:
+    """Return Θ and V as :func:`.start.cold_start` with Cholesky factors."""
+    size = len(s)
+    sparsity = min(1.0, float(upper.sum()) / max(1, size * (size - 1)))
+    v = -np.minimum(np.maximum(s, -upper), upper)
+    base = s.copy()
+    base.flat[:: size + 1] += min(RIDGE * math.sqrt(size) * sparsity, MAX_RIDGE * math.sqrt(sparsity))
+    inverse, inverse_objective = _inverse_and_objective(s, upper, s + v)
+    precision, objective = _inverse_and_objective(s, upper, base)
+    return (inverse, v) if inverse_objective < objective else (precision, np.sign(precision) * upper)
+
+
+def _inverse_and_objective(s: Matrix, upper: Matrix, base: Matrix) -> tuple[Matrix, float]:
+    """Return Z = base⁻¹ and its objective P(Z); I and ∞ where the base is not positive definite."""
+    logdet = _log_determinant(base)
+    if logdet == -math.inf:
+        return np.eye(len(s)), math.inf
+    inverse = _inverse(base)
+    return inverse, float(np.vdot(s, inverse) + np.vdot(upper, np.abs(inverse))) + logdet
+
+
+def _warm_start(s: Matrix, precision: Matrix, dual: Matrix) -> tuple[Matrix, Matrix]:
+    """Return a precision, or I where it is indefinite, and V, perhaps beyond its bounds."""
+    return np.eye(len(s)) if _log_determinant(precision) == -math.inf else precision, dual - s
+
+
+def _log_determinant(matrix: Matrix) -> float:
+    """Return logdet; −∞ where a matrix is not positive definite."""
+    try:
+        return 2 * float(np.log(np.linalg.cholesky(matrix).diagonal()).sum())
+    except np.linalg.LinAlgError:
+        return -math.inf
+
+
+class SmallAnderson:
+    """:class:`.admm.Anderson` for one problem."""
+
+    def __init__(self, size: int) -> None:
+        self.count = 0
+        self.moves, self.images = np.zeros((2, MEMORY, size * size))
+        self.gram = np.zeros((MEMORY, MEMORY))  # inner products of the moves
+
+    def extrapolated(self, point: Matrix, image: Matrix) -> Matrix:
+        """Return the next point, given the image of a point."""
+        slot, last = self.count % MEMORY, (self.count - 1) % MEMORY
+        np.subtract(image, point, out=self.moves[slot].reshape(image.shape))
+        products = self.moves @ self.moves[slot]
+        if self.count and products[slot] > MAX_GROWTH**2 * self.gram[last, last]:
+            self.count = 0
+            previous: Matrix = self.images[last].reshape(image.shape).copy()
+            return previous
+        self.images[slot] = image.ravel()
+        self.gram[slot], self.gram[:, slot] = products, products
+        self.count += 1
+        used = min(self.count, MEMORY)
+        gram, identity = self.gram[:used, :used], np.eye(used)
+        gram = gram / max(float(np.vdot(gram, identity)), np.finfo(np.float64).tiny)
+        gram += 10 * np.finfo(np.float64).eps * identity  # above its rounding errors
+        weights = np.linalg.solve(gram, np.ones(used))
+        combined: Matrix = (weights / weights.sum()) @ self.images[:used]
+        return 0.5 * _plus_transpose(combined.reshape(image.shape))
 
 
 def _rho_factor(before: Matrix, z: Matrix, scaled_theta: Matrix, unit: float) -> float:
@@ -88,6 +170,10 @@ def _theta_step(theta: Matrix, b: Matrix, rho: float, iteration: int, guard: Gua
         scale *= 0.5 / smallest
         theta = theta - (coefficient * scale) * excess
     return theta
+
+
+def _inverse(matrix: Matrix) -> Matrix:
+    return 0.5 * _plus_transpose(np.asarray(np.linalg.inv(matrix), dtype=np.float64))
 
 
 def _plus_transpose(matrix: Matrix) -> Matrix:

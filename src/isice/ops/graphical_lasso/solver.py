@@ -113,7 +113,7 @@ def solve_connected(
     single = cov.dtype == torch.float32
     inverse = None
     if _suit_numpy(cov, strategy):
-        solution = _one_by_one(cov, penalty, quick, max_iter, init)
+        solution, inverse = _one_by_one(cov, penalty, quick, max_iter, init)
     elif single or chosen.float32_first:
         # Corrected Θ-steps have no cancellation: float32 reaches the tolerance and float64 only
         # certifies it.
@@ -139,13 +139,16 @@ def _suit_numpy(cov: Tensor, strategy: Strategy | None) -> bool:
     return strategy is None and not cov.is_cuda and cov.dtype == torch.float64 and few_and_small
 
 
-def _one_by_one(cov: Tensor, penalty: Tensor, bound: Tensor, max_iter: int, init: Tensor | None) -> Solution:
+def _one_by_one(
+    cov: Tensor, penalty: Tensor, bound: Tensor, max_iter: int, init: Tensor | None
+) -> tuple[Solution, Tensor]:
     inits = itertools.repeat(None) if init is None else init.split(1)
-    parts = [
-        small_admm(c, p, float(b), _start(c, p, i, "cholesky"), max_iter)
-        for c, p, b, i in zip(cov.split(1), penalty.split(1), bound, inits, strict=False)
-    ]
-    return parts[0] if len(parts) == 1 else Solution(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+    problems = zip(cov.split(1), penalty.split(1), bound.tolist(), inits, strict=False)
+    parts = [small_admm(*problem, max_iter) for problem in problems]
+    if len(parts) == 1:
+        return parts[0]
+    solutions, inverses = zip(*parts, strict=True)
+    return Solution(*(torch.cat(tensors) for tensors in zip(*solutions, strict=True))), torch.cat(inverses)
 
 
 def _solve_each(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: Tensor | None) -> Outputs:
@@ -209,7 +212,8 @@ def _in_single_precision(
     """Run ADMM in float32; return the solution in the input's dtype and, if known, the inverse."""
     native = cov.dtype == torch.float32
     chosen = strategy or Strategy.fastest(cov[:0].float())
-    chosen = replace(chosen, certificate="estimate", stop_stalled=True, accelerate=not (native or cov.is_cuda))
+    accelerate, warm = not (native or cov.is_cuda), init is not None
+    chosen = replace(chosen, certificate="estimate", stop_stalled=True, accelerate=accelerate, warm=warm)
     limit = 0.95 * bound  # margin for the error of the estimate
     size = max(1, CACHED_ENTRIES // cov[0].numel()) if chosen.reuse_theta else len(cov)
     inits = itertools.repeat(None) if init is None else init.float().split(size)
@@ -255,7 +259,7 @@ def _in_double_precision(
     if not bool(still_open.any()):
         return solution
     merged = None
-    chosen = strategy or Strategy.fastest(cov[:0].double())
+    chosen = replace(strategy or Strategy.fastest(cov[:0].double()), warm=True)
     for part in chunks(still_open.nonzero()[:, 0]):
         part_cov, part_penalty = rows(cov, part).double(), rows(penalty, part).double()
         more = admm(

@@ -11,6 +11,7 @@ from .certificate import cholesky, inverse_and_objective
 from .theta_step import frobenius_norm, half_theta_by_newton_schulz
 
 CLOSE_ROOT = 0.02  # largest ‖ZW − I‖_F/√D, beyond ρ, of a root to start from
+RIDGE, MAX_RIDGE = 0.6, 1.5  # r as multiples of λ√D and of √λ
 
 
 class Start(NamedTuple):
@@ -33,7 +34,7 @@ def cold_start(cov: Tensor, penalty: Tensor, *, inverse: Literal["cholesky", "pr
     sparsity = (penalty.sum((-2, -1), keepdim=True) / max(1, size * (size - 1))).clamp_(max=1.0)
     dual = cov - torch.clamp(cov, -penalty, penalty)
     # Random signs on a D×D matrix change its eigenvalues in proportion to √D.
-    ridge = torch.minimum(0.6 * math.sqrt(size) * sparsity, 1.5 * sparsity.sqrt())
+    ridge = torch.minimum(RIDGE * math.sqrt(size) * sparsity, MAX_RIDGE * sparsity.sqrt())
     if inverse == "cholesky":
         precision, dual = _inverse_or_ridge(cov, penalty, dual, ridge)
     else:

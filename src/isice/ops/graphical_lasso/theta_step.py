@@ -17,7 +17,8 @@ from torch import Tensor
 from .._linalg import plus_transpose
 
 MAX_RESIDUAL = 1.0  # largest ‖I − sym(ΘK)‖_F/√D at which a Newton step is trusted; from 2 on ADMM can diverge
-MAX_GROWTH = 1.0  # of the residual since the last exact step, above which an exact step is taken
+MAX_GROWTH = 2.0  # of the residual since the last exact step, above which an exact step is taken
+MAX_PAUSE = 8  # iterations without an attempt after several failed ones
 CONTRACTION = 0.25  # remaining error of a correction; less costs more than it saves
 FIRST_ITERATIONS, FIRST_CONTRACTION = 3, 0.2  # the first iterations change Θ most
 EIGH_SIZE = 128  # size above which eigh is faster on a CPU than the root by products
@@ -152,13 +153,27 @@ def _minimax_odd_polynomial(terms: int, lower: float, upper: float) -> tuple[tup
 
 
 class Guard:
-    """Detection of corrections whose errors grow; an exact step then starts them afresh."""
+    """Detection of corrections whose errors grow; an exact step then starts them afresh.
+
+    After failures in a row the next attempts are left out, because they cost up to two products.
+    """
 
     def __init__(self) -> None:
         self.smallest = math.inf
+        self.failures, self.resume = 0, 0
+
+    def pauses(self, iteration: int) -> bool:
+        """Return whether to take an exact step without an attempt."""
+        return iteration < self.resume
+
+    def record(self, succeeded: bool, iteration: int) -> bool:
+        """Count failures in a row after the first iterations; return whether it succeeded."""
+        self.failures = 0 if succeeded or iteration <= FIRST_ITERATIONS else self.failures + 1
+        self.resume = iteration + max(1, min(self.failures, MAX_PAUSE))
+        return succeeded
 
     def accepts(self, residual: float, iteration: int) -> bool:
-        """Return whether the residual is about the smallest since the last exact step."""
+        """Return whether the residual is not far above the smallest since the last exact step."""
         if iteration <= FIRST_ITERATIONS:
             self.smallest = math.inf  # the first residuals depend on the start
         accepted = residual < min(MAX_RESIDUAL, MAX_GROWTH * self.smallest)
@@ -187,6 +202,9 @@ def correct_theta_(theta: Tensor, b: Tensor, rho: Tensor, iteration: int, guard:
         iteration: Iteration of ADMM, counted from one.
         guard: Residuals of the earlier corrections.
     """
+    guard = guard or Guard()
+    if guard.pauses(iteration):
+        return False
     x = b.addcmul_(theta, rho)
     product = torch.bmm(theta, x)
     excess = plus_transpose(product)
@@ -196,7 +214,7 @@ def correct_theta_(theta: Tensor, b: Tensor, rho: Tensor, iteration: int, guard:
     condition = float((_largest_eigenvalue(x) / smallest).max())
     coefficients = correction_polynomial(condition, iteration, theta.shape[-1])
     residual = float(torch.linalg.vector_norm(excess, dim=(-2, -1)).max()) / (2 * math.sqrt(theta.shape[-1]))
-    if not (coefficients and (guard or Guard()).accepts(residual, iteration)):
+    if not guard.record(bool(coefficients) and guard.accepts(residual, iteration), iteration):
         b.addcmul_(theta, rho, value=-2)
         return False
     unit = 0.5 / smallest  # reciprocal of the smallest eigenvalue of Δ → XΔ + ΔX
