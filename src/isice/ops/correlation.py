@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._checks import check_number, check_square
+from .._checks import check_square
 from ._linalg import NO_VARIANCE, add_diagonal, add_diagonal_, out_of_place
 from ._numerics import InputsSaved, full_precision
 
@@ -30,26 +30,26 @@ def _scaled_off_diagonal(matrix: Tensor, scale: Tensor, sign: float) -> Tensor:
     return add_diagonal_(scaled, -scaled.diagonal(dim1=-2, dim2=-1).unsqueeze(-1))
 
 
-class _ScaledToDiagonal(InputsSaved):
-    """sign·M_ij/√(M_ii M_jj) with a constant diagonal; zeros off it in rows with M_ii ≤ 0.
+class _UnitDiagonal(InputsSaved):
+    """sign·M_ij/√(M_ii M_jj) with a unit diagonal; rows with M_ii ≤ 0 become rows of I.
 
     Keeps its input only; the backward pass is made of differentiable operations.
     """
 
     @staticmethod
-    def forward(matrix: Tensor, sign: float, diagonal: float) -> Tensor:
+    def forward(matrix: Tensor, sign: float) -> Tensor:
         scaled = _scaled_off_diagonal(matrix, _inverse_deviation(matrix), sign)
-        return out_of_place(add_diagonal_(scaled, diagonal) if diagonal else scaled)
+        return out_of_place(add_diagonal_(scaled, 1.0))
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (matrix,), (sign, _) = ctx.saved_tensors, ctx.options
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (matrix,), (sign,) = ctx.saved_tensors, ctx.options
         with torch.autocast(matrix.device.type, enabled=False):
             scale = _inverse_deviation(matrix)
             result = _scaled_off_diagonal(grads[0], scale, sign)
             product = result * matrix
             moment = product.sum(-1) + product.sum(-2)
-            return add_diagonal(result, (-0.5 * moment * scale.square()).unsqueeze(-1)), None, None
+            return add_diagonal(result, (-0.5 * moment * scale.square()).unsqueeze(-1)), None
 
 
 @full_precision
@@ -62,15 +62,15 @@ def correlation(cov: Tensor) -> Tensor:
                 [0.5000, 1.0000]])
     """
     check_square("correlation", cov)
-    out: Tensor = _ScaledToDiagonal.apply(cov, 1.0, 1.0)
+    out: Tensor = _UnitDiagonal.apply(cov, 1.0)
     return out
 
 
 @full_precision
-def partial_correlation(precision: Tensor, *, diagonal: float = 1.0) -> Tensor:
+def partial_correlation(precision: Tensor) -> Tensor:
     """Compute partial correlations −Ω_ij/√(Ω_ii Ω_jj) of precision matrices (..., D, D).
 
-    The diagonal is set to one (paper, Sec. 3), or to another constant.
+    The diagonal is set to one (paper, Sec. 3).
 
     Example:
         >>> partial_correlation(torch.tensor([[4.0, -1.0], [-1.0, 1.0]]))
@@ -78,6 +78,5 @@ def partial_correlation(precision: Tensor, *, diagonal: float = 1.0) -> Tensor:
                 [0.5000, 1.0000]])
     """
     check_square("partial_correlation", precision)
-    check_number("partial_correlation", "diagonal", diagonal)
-    out: Tensor = _ScaledToDiagonal.apply(precision, -1.0, diagonal)
+    out: Tensor = _UnitDiagonal.apply(precision, -1.0)
     return out

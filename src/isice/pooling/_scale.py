@@ -1,4 +1,4 @@
-"""Scale of a pooling's output: fixed, learned, or set by the mean and variance of features."""
+"""Scale of a pooling's output: fixed, learned, or set for unit variance of the features."""
 
 import math
 from typing import cast
@@ -56,32 +56,23 @@ class OutputScale(nn.Module):
 class ScaledPooling(SPDPooling):
     """Base class of SPD pooling with an :class:`OutputScale`; a subclass defines ``unscaled``."""
 
-    shift: Tensor
-
     def __init__(self, in_channels: int, *, scale: float, learn_scale: bool, standardize: bool) -> None:
         super().__init__(in_channels)
         check_bool(type(self).name, learn_scale=learn_scale, standardize=standardize)
         self.scale, self.learn_scale, self.standardize = scale, learn_scale, standardize
         self.output = OutputScale(type(self).name, scale, learn=learn_scale, standardize=standardize)
 
-        if standardize:
-            self.register_buffer("shift", torch.zeros(self.out_features))
-
     def unscaled(self, x: Tensor) -> Tensor:
         """Map features (B, C, H, W) to vectors (B, out_features) before they are scaled."""
         raise TypeError(f"{type(self).__name__}: expected a subclass that defines unscaled(); define it.")
 
     def pool(self, x: Tensor) -> Tensor:
-        vectors = self.unscaled(x)
-        return cast(Tensor, self.output(vectors - self.shift.to(x.dtype) if self.standardize else vectors))
+        return cast(Tensor, self.output(self.unscaled(x)))
 
     @property
     def wants_data(self) -> bool:
         return self.standardize
 
     def init_from(self, x: Tensor) -> None:
-        """Measure mean and standard deviation of the output on training features (B, C, H, W)."""
-        vectors = self.unscaled(x).detach()
-        self.output.init_from(vectors)
-        if self.standardize and len(vectors) > 1:
-            self.shift.copy_(vectors.mean(dim=0))
+        """Measure the standard deviation of the output on training features (B, C, H, W)."""
+        self.output.init_from(self.unscaled(x))

@@ -36,7 +36,6 @@ class PartialCorrelation(ScaledPooling):
             ``n_inverse_iter`` steps instead.
         n_inverse_iter: Newton–Schulz steps.
         learn_ridge: Train the logarithm of a factor of the ridge, from the given ridge or one.
-        diagonal: Value of the diagonal, which carries no information about the image.
         scale: Factor applied to the output.
         learn_scale: Train the logarithm of this factor.
         standardize: Divide the output by the standard deviation measured by :meth:`init_from`.
@@ -59,14 +58,12 @@ class PartialCorrelation(ScaledPooling):
         method: Literal["ridge", "newton_schulz"] = "ridge",
         n_inverse_iter: int = 7,
         learn_ridge: bool = False,
-        diagonal: float = 1.0,
         scale: float = 5.0,
         learn_scale: bool = False,
         standardize: bool = False,
     ) -> None:
         super().__init__(in_channels, scale=scale, learn_scale=learn_scale, standardize=standardize)
         check_bool(self.name, center=center, learn_ridge=learn_ridge)
-        check_number(self.name, "diagonal", diagonal)
         check_choice(self.name, "method", method, ("ridge", "newton_schulz"))
         check_int(self.name, "n_inverse_iter", n_inverse_iter, minimum=1)
         by_rule = isinstance(ridge, str)
@@ -81,7 +78,7 @@ class PartialCorrelation(ScaledPooling):
         if by_rule and not center:
             raise ValueError(f"{self.name}: expected center=True for ridge={ridge!r}, which is a rule for covariances.")
         self.method, self.n_inverse_iter, self.center = method, n_inverse_iter, center
-        self.ridge, self.learn_ridge, self.diagonal = ridge, learn_ridge, diagonal
+        self.ridge, self.learn_ridge = ridge, learn_ridge
         if learn_ridge:
             self.log_ridge = nn.Parameter(torch.tensor(0.0 if isinstance(ridge, str) else math.log(ridge)))
 
@@ -96,11 +93,10 @@ class PartialCorrelation(ScaledPooling):
     def partial_correlations(self, x: Tensor) -> Tensor:
         moments = covariance(x) if self.center else second_moment(x)
         if self.method == "newton_schulz":
-            precision = regularized_precision(moments, n_iter=self.n_inverse_iter)
-        else:
-            moments = correlation(moments) if self.ridge == "schaefer_strimmer" else moments
-            precision = ridge_inverse(moments, self.ridge_of(x))
-        return partial_correlation(precision, diagonal=self.diagonal)
+            return partial_correlation(regularized_precision(moments, n_iter=self.n_inverse_iter))
+        if self.ridge == "schaefer_strimmer":
+            moments = correlation(moments)
+        return partial_correlation(ridge_inverse(moments, self.ridge_of(x)))
 
     def matrix(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.output(self.partial_correlations(x)))
