@@ -47,9 +47,6 @@ SETTINGS: dict[str, tuple[str, dict[str, float]]] = {
     "… ridge 30, × 10": (f"{PC}(ridge=30, scale=10)", {}),
     "… × 2.5": (f"{PC}(scale=2.5)", {}),
     "… and centred": (f"{PC} + {PC}(center=True)", {}),
-    "… diagonal 0": (f"{PC}(diagonal=0)", {}),
-    "… standardized at the start": (f"{PC}(standardize=True, scale=0.03)", {}),
-    "iSQRT-COV, standardized at the start": ("isqrt_cov(standardize=True, scale=0.03)", {}),
 }
 RECIPES: dict[str, dict[str, float]] = {
     "no label smoothing": {"smoothing": 0.0},
@@ -141,10 +138,6 @@ def train(pooling: str, options: dict[str, float], data: Features, args: argpars
         vectors: Tensor = classifier(layer(features.float()))
         return vectors
 
-    if layer.wants_data:
-        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
-            features = reduce(tail(data.train[:: max(len(data.train) // 256, 1)])).float()
-        layer.init_from(features)
     generator = torch.Generator(device=device).manual_seed(seed)
     for _ in range(args.epochs):
         model.train()
