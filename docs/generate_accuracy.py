@@ -12,10 +12,12 @@ from benchmarks.pages import RESULTS, ROOT, filled, read_results, table
 from generate_readme import CUB, POOLINGS, SIZES, short_runs
 from scipy.stats import ttest_ind
 
+from isice.data.augmentation import crop_side
 from isice.metrics import mean_std, wilson_interval
 
 PAGE = ROOT / "docs" / "accuracy.md"
 STUDY = RESULTS / "shrinkage_vgg16_cub200_224"
+AUGMENTED = RESULTS / "finegrained_vgg16_cub200_448"
 # Settings of the search in the order of the table; a folder is named after its setting.
 SETTINGS = {
     "isqrt": "iSQRT-COV",
@@ -40,6 +42,7 @@ def pages() -> dict[Path, str]:
         "held-out": held_out(),
         "search": search(),
         "recipes": recipes(),
+        "augmented": augmented(),
         "column": generate_column.paper_recipe(generate_column.finished_records()),
     }
     return {PAGE: filled(PAGE.read_text(encoding="utf-8"), tables)}
@@ -100,6 +103,19 @@ def recipes() -> str:
         rows.append((label, f"`{spec}`", *_accuracy(record, "val"), *_accuracy(record, "test"), f"{speed:.0f}"))
     header = ["augmentation", "pooling", "validation, %", "95 % interval", "test, %", "95 % interval", "images/s"]
     return table(header, rows)
+
+
+def augmented() -> str:
+    """Return the test accuracy of augmented runs at 448 px by the size of training images."""
+    rows = []
+    for folder in ("crops", "small_crops"):
+        for run in sorted((AUGMENTED / folder).iterdir()):
+            record = _record(run)
+            config = record["config"]
+            side = crop_side(config["data"]["image_size"], config["augment"]["crop_size"])
+            tested = "image and mirror image" if config["eval_flip"] else "image"
+            rows.append((f"{side} px", tested, f"`{config['model']['pooling']}`", *_accuracy(record, "test")))
+    return table(["training images", "evaluation", "pooling", "test, %", "95 % interval"], rows)
 
 
 def _accuracy(record: dict[str, Any], split: str) -> tuple[str, str]:
