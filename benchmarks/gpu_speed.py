@@ -1,6 +1,7 @@
 """Benchmark the second-order layers on a GPU: time, memory, accuracy, share of the hardware limits.
 
 Usage: python benchmarks/gpu_speed.py [--quick] [--features FILE.npy] [--authors SICE.py]
+       python benchmarks/gpu_speed.py --backends auto    measures the kernels alone
        python benchmarks/gpu_speed.py --recount FILE    counts the operations of a record anew
        python benchmarks/gpu_speed.py --small    a smoke test of the script on any machine
 
@@ -46,6 +47,7 @@ from isice.records import commit
 
 HEADS = ("isice", "isqrt_cov", "precision", "isice_mlp")
 MODES = ("highest", "high", "medium")
+BACKENDS = ("auto", "torch", "published")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CHECKED = 16  # images whose values and gradients are compared with float64
 
@@ -177,7 +179,7 @@ def variants(name: str, layer: Pooling, dtype: str, args: argparse.Namespace) ->
         theirs = authors_layer(args.authors, layer.in_channels).to(args.device)
         for mode in ("highest", "high"):
             yield "authors", mode, lambda x: theirs(x).squeeze(-1)
-    for backend, mode in itertools.product(("auto", "torch", "published"), args.modes):
+    for backend, mode in itertools.product(args.backends, args.modes):
         if backend == "auto":
             yield backend, mode, layer
         elif dtype == "float32" and (backend == "torch" or (name in published.HEADS and mode != "medium")):
@@ -262,6 +264,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--heads", nargs="+", choices=HEADS, default=list(HEADS))
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=list(DTYPES))
     parser.add_argument("--features", type=Path, help="features of a network, an array (B, C, N) in a .npy file")
     parser.add_argument("--authors", type=Path, help="the file src/representation/SICE.py of the paper's repository")
@@ -316,7 +319,7 @@ def main(argv: list[str] | None = None) -> int:
         rows.append({"part": "features", "shape": list(args.real.shape[:-1]), "sha256": digest})
     options = [f"--{key}" for key in ("quick", "small") if getattr(args, key)]
     options += [f"--{key} FILE" for key in ("features", "authors") if getattr(args, key)]
-    options += [f"--{key} {' '.join(getattr(args, key))}" for key in ("heads", "modes", "dtypes")]
+    options += [f"--{key} {' '.join(getattr(args, key))}" for key in ("heads", "modes", "backends", "dtypes")]
     command = " ".join(["python benchmarks/gpu_speed.py", *options, f"--repeats {args.repeats}"])
     for shape, name, dtype in itertools.product(args.shapes, args.heads, args.dtypes):
         for row in case(name, shape, dtype, limits, args):

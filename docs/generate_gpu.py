@@ -6,6 +6,8 @@ from typing import Any
 
 from benchmarks.pages import MISSING, ROOT, filled, provenance, read_results, table
 
+from isice._specs import parse_spec
+
 GUIDE = ROOT / "docs" / "gpu.md"
 INTERNALS = ROOT / "docs" / "internals" / "gpu_measurements.md"
 NAMES = {"isice": "iSICE", "isqrt_cov": "iSQRT-COV", "precision": "Precision Ω", "isice_mlp": "iSICE+MLP", "gap": "GAP"}
@@ -18,6 +20,7 @@ def pages() -> dict[Path, str]:
     """Return the user's page and the internals page with their tables."""
     names = ("gpu_speed_h200", "training_step_h200", "sustained_h200", "cpu_products")
     speed, step, sustained, cpu = (read_results(name) for name in names)
+    again, sice = read_results("gpu_speed_h200_rerun"), read_results("sice_layer_h200")
     layers = [row for row in speed["rows"] if row["part"] == "layer"]
     used = {
         "step": _with_facts(_step(step["rows"]), step),
@@ -30,6 +33,8 @@ def pages() -> dict[Path, str]:
         "bf16": _bf16(layers),
         "accuracy": _accuracy(layers),
         "limits": _limits(speed["rows"]),
+        "again": _with_facts(_again(layers, again["rows"]), again),
+        "sice": _with_facts(_sice(sice["rows"]), sice),
         "cpu": _with_facts(_cpu(cpu["rows"]), cpu),
     }
     return {
@@ -115,6 +120,41 @@ def _layers(rows: list[Row]) -> str:
         "PyTorch, TF32",
     )
     return table(("layer", "B", "D", "n", *columns, *(f"kernels, {mode}" for mode in MODES)), body)
+
+
+def _again(before: list[Row], rows: list[Row]) -> str:
+    """Return times of the kernels beside those of the record, and their ratio."""
+    keys = ("head", "batch", "channels", "side", "dtype", "backend", "mode")
+    body = []
+    for row in rows:
+        if row["part"] == "layer":
+            old = _find(before, **{key: row[key] for key in keys})
+            times = [_pair(found, "forward_ms", "forward_backward_ms", ".2f") for found in (old, row)]
+            ratio = MISSING if old is None else f"{row['forward_backward_ms'] / old['forward_backward_ms']:.3f}"
+            body.append((NAMES[row["head"]], f"{row['batch']}", f"{row['channels']}", row["mode"], *times, ratio))
+    return table(("layer", "B", "D", "mode", "record above", "again", "ratio"), body)
+
+
+def _sice(rows: list[Row]) -> str:
+    """Return times and accuracy of the exact graphical lasso as a layer."""
+    body = []
+    for row in rows:
+        name, options = parse_spec(row["spec"])
+        if name == "sice":
+            times = [_cell(row, key, ".0f") for key in ("forward_ms", "forward_backward_ms")]
+            counts = [f"{row['median_iterations']} / {row['largest_iterations']}", f"{row['cg_steps']}"]
+            gap = _cell(row, "largest_gap_per_variable", ".0e")
+            body.append((f"{options['ridge']:g}", f"{options['tol']:.0e}", *times, *counts, gap))
+    header = (
+        "ridge",
+        "tol",
+        "forward (ms)",
+        "with gradient (ms)",
+        "iterations, median / most",
+        "CG steps",
+        "largest gap / D",
+    )
+    return table(header, body)
 
 
 def _sustained(rows: list[Row]) -> str:

@@ -112,7 +112,11 @@ def test_tables_from_records(generator, monkeypatch):
         LAYER | {"backend": "authors", "mode": "high", "forward_backward_ms": 135.0},
     ]
     loads = [{"backend": "auto", "mode": "highest", "rested_ms": 20.0, "sustained_ms": 22.5, "sm_mhz": 1500.0}]
+    again = [LAYER | {"forward_ms": 3.3, "forward_backward_ms": 6.1725}, LAYER | {"mode": "medium"}]
+    solved = {"median_iterations": 11, "largest_iterations": 19, "cg_steps": 12, "largest_gap_per_variable": 5e-4}
+    sice = [{"spec": "sice(ridge=1.0, tol=0.0005)", "forward_ms": 37.4, "forward_backward_ms": 45.3, **solved}]
     rows = {"training_step_h200": steps, "gpu_speed_h200": layers, "sustained_h200": loads, "cpu_products": []}
+    rows |= {"gpu_speed_h200_rerun": again, "sice_layer_h200": sice}
     monkeypatch.setattr(generator, "read_results", lambda name: FACTS | {"rows": rows[name]})
     found = generator.pages()
     guide, internals = found[generator.GUIDE], found[generator.INTERNALS]
@@ -123,6 +127,9 @@ def test_tables_from_records(generator, monkeypatch):
     assert "| kernels | highest | 20.00 | 22.50 | 1,500 | — | — | — |" in internals
     times = "21.00 / 130.00 | — | — | — | — | 3.00 / 12.35 | — |"
     assert f"| iSICE | 128 | 256 | 14² | 137.0 / 135.0 | {times}" in internals
+    assert "| iSICE | 128 | 256 | high | 3.00 / 12.35 | 3.30 / 6.17 | 0.500 |" in internals
+    assert "| iSICE | 128 | 256 | medium | — | 3.00 / 12.35 | — |" in internals
+    assert "| 1 | 5e-04 | 37 | 45 | 11 / 19 | 12 | 5e-04 |" in internals
     assert "| iSICE | kernels | high | 2e-05 / 3e-05 (1e-05) | — |" in internals
     # 80 stages of two factors and, with the derivative, four: 10 tiles read 64 rows of each,
     # 256 numbers of 2·16 bits.
