@@ -21,6 +21,7 @@ from ._augment_config import AugmentConfig as AugmentConfig
 from ._checks import check_choice, check_int, check_number, suggestion
 from ._tables import nest
 
+TRANSFORMS = ("none", "paper", "center", "crop", "randaugment")
 # Execution settings, excluded from the hash.
 _EXECUTION = {"hashed": False}
 # Settings hashed only where they differ from their default, so that earlier runs keep their hash.
@@ -88,8 +89,7 @@ class DataConfig:
         _check_fields(self, "data.", check_int, "workers", "split_seed", minimum=0)
         _check_fields(self, "data.", _check_fraction, "val_fraction")
         _check_fields(self, "data.", check_number, "color_jitter")
-        transforms = ("auto", "none", "paper", "center", "crop", "randaugment")
-        check_choice("config", "data.transform", self.transform, transforms)
+        check_choice("config", "data.transform", self.transform, ("auto", *TRANSFORMS))
         check_choice("config", "data.on_bad_image", self.on_bad_image, ("stop", "skip"))
         check_choice("config", "data.cache", self.cache, ("none", "ram", "gpu"))
 

@@ -55,13 +55,10 @@ def plot_graph(
         )
     )
     ax.scatter(points[:, 0], points[:, 1], s=60, color=NODE, zorder=2)
-    for point, turn, name in zip(points, np.degrees(angle), names, strict=True):
-        flip = 90 < turn % 360 < 270
-        rotation, side = (turn + 180, "right") if flip else (turn, "left")
-        x, y = 1.06 * point
-        ax.text(
-            x, y, name, rotation=rotation, rotation_mode="anchor", ha=side, va="center", fontsize=9, parse_math=False
-        )
+    style: dict[str, Any] = {"rotation_mode": "anchor", "va": "center", "fontsize": 9, "parse_math": False}
+    for (x, y), turn, name in zip(1.06 * points, np.degrees(angle), names, strict=True):
+        rotation, side = (turn + 180, "right") if 90 < turn % 360 < 270 else (turn, "left")
+        ax.text(x, y, name, rotation=rotation, ha=side, **style)
     ax.set(xlim=(-1.7, 1.7), ylim=(-1.7, 1.7), aspect="equal", title=title)
     ax.axis("off")
     return ax

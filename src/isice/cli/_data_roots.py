@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ..config import DataConfig, RunConfig
+from ..config import DataConfig
 from ..experiments.jobs.dataset import DatasetConfig
-from ..experiments.jobs.samples import SamplesConfig
 from ..experiments.loader import Cell
 
 # Name and folder of a dataset.
@@ -24,7 +23,7 @@ def _with_root(cell: Cell, data_root: Path) -> Cell:
         return cell
     root = str(data_root / data.name)  # not hashed
     config = cell.config
-    if isinstance(config, DatasetConfig | SamplesConfig):
+    if isinstance(config, DatasetConfig):
         return replace(cell, config=replace(config, root=root))
     return replace(cell, config=replace(config, data=replace(data, root=root)))
 
@@ -73,7 +72,5 @@ def _data_of(cell: Cell) -> DataConfig | None:
     """Return the data of a run, or None if it needs no files."""
     from ..data import dataset_info
 
-    config = cell.config
-    if isinstance(config, DatasetConfig | SamplesConfig):
-        config = RunConfig(data=DataConfig(name=config.name, root=config.root))
-    return config.data if isinstance(config, RunConfig) and not dataset_info(config.data.name).embedded else None
+    data: DataConfig | None = getattr(cell.config, "data", None)
+    return None if data is None or dataset_info(data.name).embedded else data

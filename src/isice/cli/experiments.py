@@ -83,11 +83,7 @@ def run(
         _show_plan(_measured(steps) if estimate else steps, f"{chosen.title} → {folder}")
         return
     if chosen.kind in ("dataset", "samples"):
-        # A table or figure of datasets shows those that are there.
-        missing = missing_data(cells)
-        cells = [cell for cell in cells if dataset_key(cell) not in missing]
-        for (name, _), reason in missing.items():
-            tell(f"{name} is left out: {reason}")
+        cells = _with_data(cells)
     else:
         check_data(step.cell for step in steps if step.finished is None)
     try:
@@ -115,6 +111,14 @@ def run(
         tell(f"{len(outcome.done)} run, {len(outcome.skipped)} skipped; after the last shard: isice report {folder}")
     if outcome.failed:
         raise typer.Exit(1)
+
+
+def _with_data(cells: list[Cell]) -> list[Cell]:
+    """Leave out datasets that are not there: a table or figure of datasets shows the others."""
+    missing = missing_data(cells)
+    for (name, _), reason in missing.items():
+        tell(f"{name} is left out: {reason}")
+    return [cell for cell in cells if dataset_key(cell) not in missing]
 
 
 def _runs_alone(cells: Sequence[Cell]) -> bool:

@@ -12,8 +12,8 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from .._checks import check_choice, check_int, check_number
+from ..config import TRANSFORMS
 
-TRANSFORMS = ("none", "paper", "center", "crop", "randaugment")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 # Central crop of the evaluation as a fraction of the shorter side: the usual 224 of 256.

@@ -65,15 +65,10 @@ def run_experiment(
     write_manifest(describe(experiment, os.path.relpath(pool or out, out), united), out)
     finished = {} if force else finished_folders(find_records(pool or out))
     cells = experiment.cells() if cells is None else cells
-    found = {cell.name: cell.finished_in(finished) for cell in cells}
-    waiting = [cell for cell in cells if found[cell.name] is None]
-    skipped = [cell for cell in cells if found[cell.name] is not None]
-    outcome = Outcome(skipped=[cell.name for cell in skipped])
-    if len(skipped) > MAX_LISTED:
-        tell(f"{len(skipped)} finished runs skipped")
-    for cell in skipped if len(skipped) <= MAX_LISTED else ():
-        where = "" if found[cell.name] == out / cell.name else f" in {found[cell.name]}"
-        tell(f"{cell.label}: skipped, finished{where}")
+    done = [(cell, where) for cell in cells if (where := cell.finished_in(finished)) is not None]
+    _tell_skipped(done, out, tell)
+    outcome = Outcome(skipped=[cell.name for cell, _ in done])
+    waiting = [cell for cell in cells if cell.name not in outcome.skipped]
     while waiting:
         computed = (
             run_on_devices(waiting, out, compute, devices, tell, force=force)
@@ -95,6 +90,14 @@ def run_experiment(
             raise RunInUse(f"run: expected {in_use[0].label} to be free, got {holder(out / in_use[0].name)}.")
         waiting = _wait(in_use, out, outcome, tell)
     return outcome
+
+
+def _tell_skipped(done: list[tuple[Cell, Path]], out: Path, tell: Callable[[str], None]) -> None:
+    if len(done) > MAX_LISTED:
+        tell(f"{len(done)} finished runs skipped")
+        return
+    for cell, where in done:
+        tell(f"{cell.label}: skipped, finished" + ("" if where == out / cell.name else f" in {where}"))
 
 
 def _wait(cells: list[Cell], out: Path, outcome: Outcome, tell: Callable[[str], None]) -> list[Cell]:

@@ -21,7 +21,6 @@ TEST_NOTE = (
 class Verdict:
     """How a configuration compares with the best one; ``p`` is None for the best itself."""
 
-    best: str
     p: float | None
 
     @property
@@ -51,10 +50,10 @@ def compare_with_best(groups: Sequence[Group]) -> list[Verdict | None]:
             continue
         best, reference = max(members, key=lambda member: float(member[1].mean()))
         others = [(index, permutation_test(reference - values)) for index, values in members if index != best]
-        verdicts[best] = Verdict(groups[best].label, None)
+        verdicts[best] = Verdict(None)
         adjusted = holm([p for _, p in others])
         for (index, _), p in zip(others, adjusted, strict=True):
-            verdicts[index] = Verdict(groups[best].label, p)
+            verdicts[index] = Verdict(p)
     return verdicts
 
 

@@ -15,12 +15,17 @@ class DatasetConfig:
     seed: int = 0
     root: str | None = field(default=None, metadata={"hashed": False})
 
+    @property
+    def data(self) -> DataConfig:
+        """The settings to load the dataset with."""
+        return DataConfig(name=self.name, root=self.root)
+
 
 def dataset_sizes(config: DatasetConfig) -> dict[str, Any]:
     """Return the numbers of classes and of images that are there."""
     from ...data import dataset_info
 
-    loaded = dataset_info(config.name).load(DataConfig(name=config.name, root=config.root))
+    loaded = dataset_info(config.name).load(config.data)
     train, test = _count(loaded.train), _count(loaded.test)
     held_out = 0 if loaded.val is None else _count(loaded.val)
     images = {"total": train + held_out + test, "train": train + held_out, "test": test}

@@ -1,22 +1,19 @@
 """Test images of a dataset in one row, for the figure of sample images."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from ...config import DataConfig
 from ...records import SAMPLES_FILE, new_record, write_record
 from ..job_configs import Job
+from .dataset import DatasetConfig
 
 
 @dataclass(frozen=True)
-class SamplesConfig:
+class SamplesConfig(DatasetConfig):
     """Dataset, its folder, and how many images of which height to show; ``seed`` draws them."""
 
-    name: str = "digits"
     images: int = 8
     height: int = 128
-    seed: int = 0
-    root: str | None = field(default=None, metadata={"hashed": False})
 
 
 def draw_samples(config: SamplesConfig, folder: Path, label: str, force: bool) -> None:
@@ -26,7 +23,7 @@ def draw_samples(config: SamplesConfig, folder: Path, label: str, force: bool) -
 
     from ...data import dataset_info
 
-    loaded = dataset_info(config.name).load(DataConfig(name=config.name, root=config.root))
+    loaded = dataset_info(config.name).load(config.data)
     rng, labels = np.random.default_rng(config.seed), loaded.test.targets.numpy()
     classes = rng.permutation(np.unique(labels))[: config.images]
     chosen = [int(rng.choice(np.flatnonzero(labels == one))) for one in classes]
