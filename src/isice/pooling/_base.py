@@ -46,7 +46,7 @@ class Pooling(nn.Module):
 
     def __init__(self, in_channels: int) -> None:
         super().__init__()
-        check_int(type(self).name, "in_channels", in_channels, minimum=1)
+        check_int(self.name, "in_channels", in_channels, minimum=1)
         self.in_channels = in_channels
 
     def pool(self, x: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class Pooling(nn.Module):
 
     def forward(self, x: Tensor, return_loss: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         """Pool features (B, C, H, W); with ``return_loss`` also return the auxiliary loss."""
-        check_feature_map(type(self).name, x, self.in_channels)
+        check_feature_map(self.name, x, self.in_channels)
         with torch.autocast(x.device.type, enabled=False):
             x = to_float32(x) if is_half(x.dtype) else x
             return self.pool_with_loss(x) if return_loss else self.pool(x)
@@ -102,7 +102,7 @@ class Pooling(nn.Module):
     @property
     def spec(self) -> str:
         """The spec string from which :func:`create_pooling` recreates this layer."""
-        return format_spec(type(self).name, self.options)
+        return format_spec(self.name, self.options)
 
     def __repr__(self) -> str:
         return self.spec

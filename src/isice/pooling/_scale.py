@@ -58,9 +58,9 @@ class ScaledPooling(SPDPooling):
 
     def __init__(self, in_channels: int, *, scale: float, learn_scale: bool, standardize: bool) -> None:
         super().__init__(in_channels)
-        check_bool(type(self).name, learn_scale=learn_scale, standardize=standardize)
+        check_bool(self.name, learn_scale=learn_scale, standardize=standardize)
         self.scale, self.learn_scale, self.standardize = scale, learn_scale, standardize
-        self.output = OutputScale(type(self).name, scale, learn=learn_scale, standardize=standardize)
+        self.output = OutputScale(self.name, scale, learn=learn_scale, standardize=standardize)
 
     def unscaled(self, x: Tensor) -> Tensor:
         """Map features (B, C, H, W) to vectors (B, out_features) before they are scaled."""

@@ -39,9 +39,9 @@ class CompactBilinear(Pooling):
         self, in_channels: int, *, method: str = "tensor_sketch", n_features: int = 8192, seed: int = 1
     ) -> None:
         super().__init__(in_channels)
-        check_choice(type(self).name, "method", method, ("tensor_sketch", "random_maclaurin"))
-        check_int(type(self).name, "n_features", n_features, minimum=1)
-        check_int(type(self).name, "seed", seed, minimum=0)
+        check_choice(self.name, "method", method, ("tensor_sketch", "random_maclaurin"))
+        check_int(self.name, "n_features", n_features, minimum=1)
+        check_int(self.name, "seed", seed, minimum=0)
         self.method, self.n_features, self.seed = method, n_features, seed
         self.out_features = n_features
         if method == "tensor_sketch":

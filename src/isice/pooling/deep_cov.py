@@ -29,9 +29,9 @@ class DeepCOV(SPDPooling):
 
     def __init__(self, in_channels: int, *, function: str = "power", power: float = 0.5, eps: float = 1e-5) -> None:
         super().__init__(in_channels)
-        check_choice(type(self).name, "function", function, ("power", "log"))
-        check_number(type(self).name, "power", power, strict=True)
-        check_number(type(self).name, "eps", eps)
+        check_choice(self.name, "function", function, ("power", "log"))
+        check_number(self.name, "power", power, strict=True)
+        check_number(self.name, "eps", eps)
         self.function, self.power, self.eps = function, power, eps
 
     def transform(self, cov: Tensor) -> Tensor:

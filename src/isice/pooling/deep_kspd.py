@@ -41,8 +41,8 @@ class DeepKSPD(Pooling):
     def __init__(self, in_channels: int, *, theta: float | None = None, eps: float = 1e-3) -> None:
         super().__init__(in_channels)
         if theta is not None:
-            check_number(type(self).name, "theta", theta, strict=True)
-        check_number(type(self).name, "eps", eps, strict=True)
+            check_number(self.name, "theta", theta, strict=True)
+        check_number(self.name, "eps", eps, strict=True)
         self.theta, self.eps = theta, eps
         self.out_features = in_channels * (in_channels + 1) // 2
         self.raw_theta = nn.Parameter(torch.tensor(_softplus_inverse(1.0 if theta is None else theta)))

@@ -51,9 +51,9 @@ class FCBN(Pooling):
     ) -> None:
         super().__init__(in_channels)
         for option, value in {"n_left": n_left, "n_right": n_right, "n_iter": n_iter}.items():
-            check_int("fcbn", option, value, minimum=1)
-        check_int("fcbn", "seed", seed, minimum=0)
-        check_bool("fcbn", learnable=learnable)
+            check_int(self.name, option, value, minimum=1)
+        check_int(self.name, "seed", seed, minimum=0)
+        check_bool(self.name, learnable=learnable)
         self.n_left, self.n_right, self.n_iter = n_left, n_right, n_iter
         self.learnable, self.seed = learnable, seed
         self.out_features = n_left * n_right

@@ -39,10 +39,10 @@ class HIHCA(Pooling):
         self, in_channels: int, *, degree: int = 2, homogeneous: bool = True, n_features: int = 8192, seed: int = 1
     ) -> None:
         super().__init__(in_channels)
-        check_int("hihca", "degree", degree, minimum=2)
-        check_int("hihca", "n_features", n_features, minimum=1)
-        check_int("hihca", "seed", seed, minimum=0)
-        check_bool("hihca", homogeneous=homogeneous)
+        check_int(self.name, "degree", degree, minimum=2)
+        check_int(self.name, "n_features", n_features, minimum=1)
+        check_int(self.name, "seed", seed, minimum=0)
+        check_bool(self.name, homogeneous=homogeneous)
         self.degree, self.homogeneous, self.n_features, self.seed = degree, homogeneous, n_features, seed
         degrees = [degree] if homogeneous else list(range(2, degree + 1))
         signs = [random_signs((r, n_features, in_channels), seed + r) for r in degrees]

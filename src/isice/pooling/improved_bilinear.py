@@ -35,7 +35,7 @@ class ImprovedBilinearPooling(BilinearPooling):
 
     def __init__(self, in_channels: int, *, n_iter: int = 5, upper_triangle: bool = False, eps: float = 1e-5) -> None:
         super().__init__(in_channels, upper_triangle=upper_triangle, eps=eps)
-        check_int(type(self).name, "n_iter", n_iter, minimum=1)
+        check_int(self.name, "n_iter", n_iter, minimum=1)
         self.n_iter = n_iter
 
     def matrix(self, x: Tensor) -> Tensor:

@@ -54,12 +54,12 @@ class KernelPooling(Pooling):
         seed: int = 1,
     ) -> None:
         super().__init__(in_channels)
-        check_int("kernel_pooling", "order", order, minimum=2)
-        check_int("kernel_pooling", "n_features", n_features, minimum=1)
-        check_int("kernel_pooling", "seed", seed, minimum=0)
-        check_bool("kernel_pooling", normalize_input=normalize_input)
+        check_int(self.name, "order", order, minimum=2)
+        check_int(self.name, "n_features", n_features, minimum=1)
+        check_int(self.name, "seed", seed, minimum=0)
+        check_bool(self.name, normalize_input=normalize_input)
         if gamma is not None:
-            check_number("kernel_pooling", "gamma", gamma, strict=True)
+            check_number(self.name, "gamma", gamma, strict=True)
         self.order, self.n_features, self.gamma = order, n_features, gamma
         self.normalize_input, self.seed = normalize_input, seed
         self.out_features = 1 + in_channels + (order - 1) * n_features

@@ -30,7 +30,7 @@ class LogEuclidean(SPDPooling):
 
     def __init__(self, in_channels: int, *, eps: float = 1e-3) -> None:
         super().__init__(in_channels)
-        check_number(type(self).name, "eps", eps, strict=True)
+        check_number(self.name, "eps", eps, strict=True)
         self.eps = eps
 
     def transform(self, cov: Tensor) -> Tensor:

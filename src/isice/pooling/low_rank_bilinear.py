@@ -45,12 +45,12 @@ class LowRankBilinear(Pooling):
         average: bool = True,
     ) -> None:
         super().__init__(in_channels)
-        check_int("low_rank_bilinear", "num_classes", num_classes, minimum=1)
-        check_int("low_rank_bilinear", "n_components", n_components, minimum=1)
-        check_int("low_rank_bilinear", "rank", rank, minimum=2)
-        check_bool("low_rank_bilinear", power_norm=power_norm, average=average)
+        check_int(self.name, "num_classes", num_classes, minimum=1)
+        check_int(self.name, "n_components", n_components, minimum=1)
+        check_int(self.name, "rank", rank, minimum=2)
+        check_bool(self.name, power_norm=power_norm, average=average)
         if rank % 2:
-            raise ValueError(f"low_rank_bilinear: expected an even rank, half for each sign, got {rank}.")
+            raise ValueError(f"{self.name}: expected an even rank, half for each sign, got {rank}.")
         self.n_components, self.rank, self.power_norm, self.average = n_components, rank, power_norm, average
         self.out_features = num_classes
         self.projection = nn.Parameter(nn.init.orthogonal_(torch.empty(n_components, in_channels)))

@@ -28,7 +28,7 @@ class MPNCOV(SPDPooling):
 
     def __init__(self, in_channels: int, *, power: float = 0.5) -> None:
         super().__init__(in_channels)
-        check_number(type(self).name, "power", power, strict=True)
+        check_number(self.name, "power", power, strict=True)
         self.power = power
 
     def transform(self, cov: Tensor) -> Tensor:

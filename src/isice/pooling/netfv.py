@@ -36,7 +36,7 @@ class NetFV(Pooling):
 
     def __init__(self, in_channels: int, *, n_components: int = 64, eps: float = 1e-5, seed: int = 0) -> None:
         super().__init__(in_channels)
-        check_int(type(self).name, "n_components", n_components, minimum=1)
+        check_int(self.name, "n_components", n_components, minimum=1)
         self.n_components, self.eps, self.seed = n_components, eps, seed
         self.out_features = 2 * n_components * in_channels
         noise = torch.randn(n_components, in_channels, generator=torch.Generator().manual_seed(seed))

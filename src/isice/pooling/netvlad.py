@@ -40,9 +40,9 @@ class NetVLAD(Pooling):
         self, in_channels: int, *, n_clusters: int = 64, alpha: float = 100.0, eps: float = 1e-6, seed: int = 0
     ) -> None:
         super().__init__(in_channels)
-        check_int(type(self).name, "n_clusters", n_clusters, minimum=1)
-        check_number(type(self).name, "alpha", alpha, strict=True)
-        check_number(type(self).name, "eps", eps, strict=True)
+        check_int(self.name, "n_clusters", n_clusters, minimum=1)
+        check_number(self.name, "alpha", alpha, strict=True)
+        check_number(self.name, "eps", eps, strict=True)
         self.n_clusters, self.alpha, self.eps, self.seed = n_clusters, alpha, eps, seed
         self.out_features = n_clusters * in_channels
         noise = torch.randn(n_clusters, in_channels, generator=torch.Generator().manual_seed(seed))

@@ -48,8 +48,8 @@ class RUN(CompactBilinear):
         seed: int = 1,
     ) -> None:
         super().__init__(in_channels, method=method, n_features=n_features, seed=seed)
-        check_int("run", "n_iter", n_iter, minimum=1)
-        check_number("run", "strength", strength)
+        check_int(self.name, "n_iter", n_iter, minimum=1)
+        check_number(self.name, "strength", strength)
         self.n_iter, self.strength = n_iter, strength
         self.register_buffer("start", random_normal((in_channels,), seed))
 

@@ -38,8 +38,8 @@ class SMSO(Pooling):
         self, in_channels: int, *, n_features: int = 2048, batch_norm: bool = False, eps: float = 1e-5, seed: int = 0
     ) -> None:
         super().__init__(in_channels)
-        check_int(type(self).name, "n_features", n_features, minimum=1)
-        check_bool(type(self).name, batch_norm=batch_norm)
+        check_int(self.name, "n_features", n_features, minimum=1)
+        check_bool(self.name, batch_norm=batch_norm)
         self.n_features, self.batch_norm, self.eps, self.seed = n_features, batch_norm, eps, seed
         self.out_features = n_features
         self.weight = nn.Parameter(torch.empty(in_channels, n_features))

@@ -53,11 +53,13 @@ class TKPF(Pooling):
     ) -> None:
         super().__init__(in_channels)
         for option, value in {"n_left": n_left, "n_right": n_right, "blocks": blocks, "n_pairs": n_pairs}.items():
-            check_int("tkpf", option, value, minimum=1)
-        check_int("tkpf", "seed", seed, minimum=0)
-        check_choice("tkpf", "combine", combine, ("sum", "concat"))
+            check_int(self.name, option, value, minimum=1)
+        check_int(self.name, "seed", seed, minimum=0)
+        check_choice(self.name, "combine", combine, ("sum", "concat"))
         if n_left % blocks or n_right % blocks:
-            raise ValueError(f"tkpf: expected n_left and n_right to be multiples of {blocks}, got {n_left}, {n_right}.")
+            raise ValueError(
+                f"{self.name}: expected n_left and n_right to be multiples of {blocks}, got {n_left}, {n_right}."
+            )
         self.n_left, self.n_right, self.blocks, self.n_pairs = n_left, n_right, blocks, n_pairs
         self.combine, self.seed = combine, seed
         self.out_features = n_left * n_right * (n_pairs if combine == "concat" else 1)
