@@ -108,6 +108,15 @@ def families_of_record(record: Record) -> tuple[str, ...]:
     return found
 
 
+def records_by_family(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Return family → records, in their order."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        for family in families_of_record(record):
+            found.setdefault(family, []).append(record)
+    return found
+
+
 def finished_folders(records: Iterable[Record]) -> dict[str, Path]:
     """Return identity → folder of every finished run."""
     done = [record for record in records if record["status"] == "finished"]

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from ..experiments.job_configs import families_of_record
+from ..experiments.job_configs import records_by_family
 from ..experiments.manifest import Manifest
 from ..experiments.published_numbers import METRIC, Aggregate, Metric
 from ..metrics import MeanStd, mean_std
@@ -18,10 +18,7 @@ class MeasuredNumbers:
 
     def __init__(self, manifest: Manifest, records: list[Record]) -> None:
         self.manifest = manifest
-        self._records: dict[str, list[Record]] = {}
-        for record in records:
-            for family in families_of_record(record):
-                self._records.setdefault(family, []).append(record)
+        self._records = records_by_family(records)
         self._families: dict[tuple[tuple[str, str], ...], dict[str, None]] = {}
         for cell in manifest.cells:
             self._families.setdefault(tuple(sorted(cell.at.items())), {})[cell.family] = None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .._tables import flatten
-from ..experiments.job_configs import families_of_record
+from ..experiments.job_configs import records_by_family
 from ..experiments.manifest import FILE as EXPERIMENT_FILE
 from ..experiments.manifest import Manifest, read_manifest
 from ..metrics import mean_std, wilson_interval
@@ -103,10 +103,7 @@ def _missing_fields(record: Record) -> list[str]:
 
 def _planned_results(manifest: Manifest, records: list[Record]) -> Results:
     """Group by the experiment's cells; skip other configurations, include further seeds."""
-    by_family: dict[str, list[Record]] = {}
-    for record in records:
-        for family in families_of_record(record):
-            by_family.setdefault(family, []).append(record)
+    by_family = records_by_family(records)
     axes = [axis for axis, values in manifest.axes.items() if axis in manifest.cells[0].at and len(values) > 1]
     families: dict[tuple[str, ...], dict[str, None]] = {}
     expected: dict[tuple[str, ...], int] = {}
