@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ._app import Which, app, deprecated, tell
+from ._show import has_weights
 
 DEFAULT = Path("runs/explain")
 
@@ -71,9 +72,7 @@ def _runs(folders: list[Path]) -> list[Path]:
     """Return the run folders among and inside ``folders``; report and skip one without runs."""
     found: list[Path] = []
     for folder in folders:
-        inside = (
-            [folder] if (folder / "checkpoints").is_dir() else sorted(p.parent for p in folder.glob("*/checkpoints"))
-        )
+        inside = [folder] if has_weights(folder) else sorted(path.parent for path in folder.glob("*/checkpoints"))
         if not inside and len(folders) > 1:
             tell(f"{folder}: no run, skipped")
         found += inside

@@ -27,11 +27,8 @@ Fingerprint = dict[str, Any]
 
 def fingerprint(splits: Splits) -> Fingerprint:
     """Return the fingerprint of the splits: JSON values."""
-    found = {"train": splits.train, "val": splits.val, "test": splits.test}
-    return {
-        "classes": list(splits.info.classes),
-        "splits": {name: _split(split) for name, split in found.items() if split is not None},
-    }
+    found = {name: _split(split) for name, split in splits.by_name.items()}
+    return {"classes": list(splits.info.classes), "splits": found}
 
 
 def describe_changes(before: Fingerprint, now: Fingerprint) -> list[str]:

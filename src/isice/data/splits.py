@@ -29,10 +29,15 @@ class Splits:
     skipped: tuple[str, ...] = ()
 
     @property
+    def by_name(self) -> dict[str, Split]:
+        """The splits that there are: ``"train"``, ``"val"`` and ``"test"``."""
+        splits = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: split for name, split in splits.items() if split is not None}
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Number of images per split."""
-        splits = {"train": self.train, "val": self.val, "test": self.test}
-        return {name: len(split) for name, split in splits.items() if split is not None}
+        return {name: len(split) for name, split in self.by_name.items()}
 
 
 def load_splits(config: DataConfig, info: DatasetInfo | None = None) -> Splits:

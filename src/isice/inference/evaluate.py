@@ -77,7 +77,6 @@ def _evaluation_config(config: RunConfig, settings: list[str]) -> RunConfig:
 def _select_split(splits: Splits, split: str, config: RunConfig) -> Split:
     if split == "train":
         return Split(splits.train.source, splits.test.transform, splits.train.indices.tolist())
-    chosen = splits.val if split == "val" else splits.test
-    if chosen is None:
+    if split not in splits.by_name:
         raise ValueError(f"eval: expected a validation split of {config.data.name!r}, got none; use --split test.")
-    return chosen
+    return splits.by_name[split]

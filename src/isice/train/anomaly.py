@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 
 @torch.no_grad()
@@ -18,23 +19,19 @@ def first_nonfinite(model: nn.Module, x: Tensor) -> str:
     """
     if not torch.isfinite(x).all():
         return "the images of the batch"
-    found: list[str] = []
+    names, found = {module: name for name, module in model.named_modules() if name}, list[str]()
 
-    def attach(name: str, module: nn.Module) -> Any:
-        def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
-            if not found and not all(torch.isfinite(t).all() for t in _tensors(output)):
-                weights = all(torch.isfinite(t).all() for t in module.parameters(recurse=False))
-                why = "whose input and weights are finite" if weights else "whose weights are not finite"
-                found.append(f"layer {name!r} ({type(module).__name__}), {why}")
+    def hook(module: nn.Module, _inputs: Any, output: Any) -> None:
+        if not found and module in names and not all(torch.isfinite(t).all() for t in _tensors(output)):
+            weights = all(torch.isfinite(t).all() for t in module.parameters(recurse=False))
+            why = "whose input and weights are finite" if weights else "whose weights are not finite"
+            found.append(f"layer {names[module]!r} ({type(module).__name__}), {why}")
 
-        return module.register_forward_hook(hook)
-
-    handles = [attach(name, module) for name, module in model.named_modules() if name]
+    handle = register_module_forward_hook(hook)
     try:
         model(x)
     finally:
-        for handle in handles:
-            handle.remove()
+        handle.remove()
     return found[0] if found else "the loss: all layer outputs are finite, the auxiliary loss is not"
 
 

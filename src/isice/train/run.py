@@ -148,9 +148,8 @@ def _create_trainer(
     """Load data and model; invalid input raises here, and nothing is written."""
     with timer("data"):
         splits = load_splits(config.data)
-    if fabric.world_size > 1:
-        # On a network file system other nodes may read an older checkpoint than rank 0.
-        checkpoint = fabric.broadcast(checkpoint)
+    # On a network file system other nodes may read an older checkpoint than rank 0.
+    checkpoint = fabric.broadcast(checkpoint)
     with timer("data"):
         data = fingerprint(splits)
     changes = [] if checkpoint is None else check_fingerprint(checkpoint, data, folder, force=force)
@@ -219,10 +218,8 @@ def _load_reported(trainer: Trainer) -> int:
     if best is None:
         trainer.save_best()  # written while the model is evaluated
         return trainer.state.done
-    weights = read_checkpoint(trainer.folder, "best").weights if fabric.is_global_zero else None
-    if fabric.world_size > 1:
-        weights = fabric.broadcast(weights)
-    load_weights_into(trainer.trained, weights or {}, str(trainer.folder))
+    weights = read_checkpoint(trainer.folder, "best").weights if fabric.is_global_zero else {}
+    load_weights_into(trainer.trained, fabric.broadcast(weights), str(trainer.folder))
     return int(best["epoch"])
 
 
@@ -231,8 +228,7 @@ def _evaluate(trainer: Trainer, name: str, epoch: int) -> float:
     fabric, classes = trainer.fabric, trainer.splits.info.classes
     if name != "test" or len(classes) < 2:
         return trainer.evaluate(trainer.held_out[name])[0]
-    accuracy = _store_scores(trainer, epoch) if fabric.is_global_zero else 0.0
-    return fabric.broadcast(accuracy) if fabric.world_size > 1 else accuracy
+    return fabric.broadcast(_store_scores(trainer, epoch) if fabric.is_global_zero else 0.0)
 
 
 def _store_scores(trainer: Trainer, epoch: int) -> float:

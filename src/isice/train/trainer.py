@@ -79,14 +79,10 @@ class Trainer:
         changes = config.augment != AugmentConfig()
         self.augment = Augmentation(config.augment, splits.train.transform.finish) if changes else None
         share = {"rank": fabric.global_rank, "world_size": fabric.world_size}
-        held_out = {"val": splits.val, "test": splits.test}
+        held_out = {name: split for name, split in splits.by_name.items() if name != "train"}
         with self.timer("data"):
             self.loader = train_loader(config, splits.train, fabric.device, **share)
-            self.held_out = {
-                name: eval_loader(config, split, fabric.device, **share)
-                for name, split in held_out.items()
-                if split is not None
-            }
+            self.held_out = {n: eval_loader(config, split, fabric.device, **share) for n, split in held_out.items()}
         self.selects_on = resolve_selection(config.select_on, has_val=splits.val is not None)
         check_patience(config, self.selects_on)
         self.state, self._saved = TrainerState(), None if checkpoint is None else checkpoint.state
@@ -348,8 +344,6 @@ class Trainer:
         torch.manual_seed(mix_seed(self.config.seed, epoch, step, self.fabric.global_rank))
 
     def _sum(self, values: Tensor) -> Tensor:
-        if self.fabric.world_size == 1:
-            return values
         return self.fabric.all_reduce(values, reduce_op="sum")  # type: ignore[return-value]
 
     def _reduced_totals(self) -> Totals:
