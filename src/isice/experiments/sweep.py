@@ -9,8 +9,8 @@ import multiprocessing
 import os
 import queue
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -45,32 +45,27 @@ def run_on_devices(
     ``compute`` can be pickled; its output goes to ``log.txt`` in the run's folder. ``force`` runs
     cells that another process has finished meanwhile.
     """
-    waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
-    ended: queue.SimpleQueue[tuple[Cell, str | None]] = queue.SimpleQueue()
-    for cell in cells:
-        waiting.put(cell)
-    stop, started = threading.Event(), list[BaseProcess]()
-
-    def serve(device: str) -> None:
-        """Run cells on one device until none are left."""
-        while not stop.is_set():
-            try:
-                cell = waiting.get_nowait()
-            except queue.Empty:
-                return
-            tell(f"{cell.label}: started on {device}, output in {out / cell.name / LOG_FILE}")
-            try:
-                ended.put((cell, _run_process(cell, out / cell.name, compute, device, started, force)))
-            except Exception as error:
-                ended.put((cell, f"{type(error).__name__}: {error}"))
-
+    free: queue.SimpleQueue[str] = queue.SimpleQueue()
     for device in devices:
-        threading.Thread(target=serve, args=(device,), daemon=True).start()
+        free.put(device)
+    started: list[BaseProcess] = []
+
+    def run(cell: Cell) -> tuple[Cell, str | None]:
+        device = free.get()
+        tell(f"{cell.label}: started on {device}, output in {out / cell.name / LOG_FILE}")
+        try:
+            return cell, _run_process(cell, out / cell.name, compute, device, started, force)
+        except Exception as error:
+            return cell, f"{type(error).__name__}: {error}"
+        finally:
+            free.put(device)
+
+    pool = ThreadPoolExecutor(len(devices))
     try:
-        for _ in cells:
-            yield ended.get()
+        for future in as_completed([pool.submit(run, cell) for cell in cells]):
+            yield future.result()
     finally:
-        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
         _end(started)
 
 
