@@ -138,10 +138,9 @@ class Trainer:
             batches = (self._to_device(*batch)[0] for batch in self.loader)
             with self.fabric.autocast():
                 self.state.start_images = initialize(self.model, batches)
-        if self.fabric.world_size > 1:
-            found = (self.state.start_images, plain_weights(self.model.pooling))
-            self.state.start_images, weights = self.fabric.broadcast(found)
-            self.model.pooling.load_state_dict(weights)
+        found = (self.state.start_images, plain_weights(self.model.pooling))
+        self.state.start_images, weights = self.fabric.broadcast(found)
+        self.model.pooling.load_state_dict(weights)
 
     def _start_stage(self, index: int, stage: Stage) -> None:
         """Create optimizer and schedule of a stage; restore them from a checkpoint of it."""
