@@ -33,7 +33,7 @@ def descriptors_figure(results: Results) -> Figure | None:
     if not rows:
         return None
     first = rows[0][1]
-    # Runs of version 0.1.0 stored the mean image of each class instead of an example.
+    # Earlier runs stored the mean image of each class instead of an example.
     pictures = first["examples" if "examples" in first else "images"][:MAX_CLASSES]
     shown = first["classes"][:MAX_CLASSES]
     names = [wrap_text(str(name), 0.9 * 72 * _TILE, size=_NAME_SIZE, lines=3) for name in shown]

@@ -74,7 +74,7 @@ def find_heat_maps(folder: Path) -> list[Picture]:
 
 
 def _read_captions(path: Path) -> dict[str, str]:
-    """Return the captions by file name; none if the file is damaged or of version 0.1.0."""
+    """Return the captions by file name; none if the file is damaged or, as earlier, missing."""
     try:
         captions = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -13,12 +13,6 @@ def follow_backbone_input(config: RunConfig) -> RunConfig:
     """Set ``data.mean`` and ``data.std``, where unset, to those of the backbone's training.
 
     A config whose dataset has the same normalisation, or none, is returned as it is.
-
-    Example:
-        >>> from isice.config import override
-        >>> vit = override(RunConfig(), ["model.backbone=vit_tiny_patch16_224", "data.name=folder"])
-        >>> follow_backbone_input(vit).data.mean
-        (0.5, 0.5, 0.5)
     """
     data, info = config.data, dataset_info(config.data.name)
     if data.mean is not None or data.std is not None or info.mean is None or info.channels != 3:

@@ -17,13 +17,6 @@ def create_optimizer(model: nn.Module, config: OptimConfig) -> Optimizer:
     """Create an optimizer over the trainable parameters, with a parameter group for the classifier.
 
     The classifier is ``model.classifier``, or ``model.pooling`` if that returns the logits.
-
-    Example:
-        >>> model = nn.Sequential()
-        >>> model.backbone, model.classifier = nn.Linear(2, 2), nn.Linear(2, 2)
-        >>> optimizer = create_optimizer(model, OptimConfig(lr=0.1, classifier_lr_factor=5.0))
-        >>> [(group["name"], group["lr"]) for group in optimizer.param_groups]
-        [('network', 0.1), ('classifier', 0.5)]
     """
     trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not trainable:

@@ -30,13 +30,6 @@ def check_patience(config: RunConfig, selects_on: str) -> None:
 
 
 def is_out_of_patience(stage: Stage, done: int, best: dict[str, Any] | None) -> bool:
-    """Return whether ``optim.patience`` epochs of a stage have passed since the best one.
-
-    Example:
-        >>> from isice.config import OptimConfig
-        >>> stage = Stage(1, 20, OptimConfig(patience=3), frozen=())
-        >>> [is_out_of_patience(stage, done, {"epoch": 5}) for done in (7, 8)]
-        [False, True]
-    """
+    """Return whether ``optim.patience`` epochs of a stage have passed since the best one."""
     waited = done - max(stage.first - 1, 0 if best is None else best["epoch"])
     return stage.optim.patience is not None and waited >= stage.optim.patience

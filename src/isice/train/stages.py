@@ -20,15 +20,7 @@ class Stage:
 
 
 def plan_stages(model: nn.Module, optim: OptimConfig) -> list[Stage]:
-    """Return one stage, or two if ``optim.head_epochs`` is set: first the head, then everything.
-
-    Example:
-        >>> model = nn.Sequential()
-        >>> model.backbone, model.classifier = nn.Linear(2, 2), nn.Linear(2, 2)
-        >>> optim = OptimConfig(head_epochs=3, epochs=10, head_parts=("classifier",))
-        >>> [(stage.first, stage.last, stage.frozen) for stage in plan_stages(model, optim)]
-        [(1, 3, ('backbone',)), (4, 13, ())]
-    """
+    """Return one stage, or two if ``optim.head_epochs`` is set: first the head, then everything."""
     _check_names(model, "optim.freeze", optim.freeze)
     stages = []
     if optim.head_epochs:
