@@ -190,7 +190,9 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         A variable that is constant in a part keeps the variance of all samples
         and is uncorrelated there.
         """
-        covs = np.stack([self._covariance(samples[part], None if weight is None else weight[part]) for part in parts])
+        covs = np.empty((len(parts), *cov.shape))
+        for place, part in enumerate(parts):
+            covs[place] = self._covariance(samples[part], None if weight is None else weight[part])
         variance = np.diagonal(covs, axis1=-2, axis2=-1)
         constant = variance <= 1e-14 * np.diag(cov)
         for part, fixed in zip(covs, constant, strict=True):

@@ -208,8 +208,9 @@ def _cpu_path(
     shape, size = torch.broadcast_shapes(cov.shape[:-2], unit.shape[:-2]), cov.shape[-1]
     first, second = (m.expand(*shape, size, size).reshape(-1, size, size) for m in (cov, unit))
     standard, unit, deviation = standardize(first, second, penalize_diagonal=False)[:3]
-    del first, second  # release their memory
-    for outputs in cpu_path(standard, unit, deviation, sparsities.tolist(), tol, max_iter):
+    path = cpu_path(standard, unit, deviation, sparsities.tolist(), tol, max_iter)
+    del first, second, standard, unit  # release their memory
+    for outputs in path:
         warn_unless_converged(outputs.gap, tol * size, max_iter, cov.dtype)
         yield GraphicalLassoResult(*(t.reshape((*shape, *t.shape[1:])) for t in outputs))
         del outputs

@@ -30,7 +30,7 @@ SETTLE = 100  # iterations after which ρ changes less and less, which convergen
 ACCELERATE, ACCELERATE_WARM = 12, 3  # iterations after which a cold and a warm start are accelerated
 RESTART = 60  # iterations after which ρ is balanced and the acceleration starts afresh
 MEMORY = 5  # images that the acceleration combines
-MEMORY_ENTRIES = 3 * 2**20  # entries of one matrix's images, which limits those of D = 1000 to three
+MEMORY_BYTES = 3 * 2**22  # of one matrix's images, which limits those of D = 1000 to three in float32
 MAX_GROWTH = 2.0  # of the move, above which an extrapolation has failed
 MAX_WAIT = 12  # iterations between two checks of a gap
 STALLED = 20  # iterations without halving the gap after which rounding prevents progress
@@ -105,7 +105,7 @@ class Anderson:
         """Overwrite the image (B, D, D) of a point by the next point, and the point."""
         move, flat = torch.sub(image, point, out=point).flatten(1), image.flatten(1)
         if self.count == 0:
-            self.memory = max(2, min(MEMORY, MEMORY_ENTRIES // move.shape[1]))
+            self.memory = max(2, min(MEMORY, MEMORY_BYTES // (move.element_size() * move.shape[1])))
             self.moves = move.new_empty(len(move), self.memory, move.shape[1])
             self.images = torch.empty_like(self.moves)
         slot, last = self.count % self.memory, (self.count - 1) % self.memory
@@ -198,12 +198,12 @@ def admm(cov: Tensor, penalty: Tensor, bound: Tensor, start: Start, *, max_iter:
         cov: Standardized matrices S (B, D, D).
         penalty: Λ (B, D, D) with a zero diagonal.
         bound: Largest accepted gap (B,).
-        start: Starting point.
+        start: Starting point, overwritten.
         max_iter: Iterations after which unfinished matrices are returned as they are.
         strategy: Algorithms to use.
     """
     state, finished = _begin(cov, penalty, start, strategy), []
-    level, guard = _common_level(penalty), Guard()
+    level, guard = common_level(penalty), Guard()
     del start  # release its memory
     anderson, begin = Anderson(), ACCELERATE_WARM if strategy.warm else ACCELERATE
     active, schedule, next_check = list(range(len(cov))), CheckSchedule(bound.tolist(), strategy.stop_stalled), 1
@@ -234,13 +234,14 @@ def admm(cov: Tensor, penalty: Tensor, bound: Tensor, start: Start, *, max_iter:
 
 
 def _begin(cov: Tensor, penalty: Tensor, start: Start, strategy: Strategy) -> _State:
-    v = torch.sub(start.dual, cov).clamp_(-penalty, penalty)
-    theta = start.precision.clone() if strategy.reuse_theta else cov.new_empty(len(cov), 0, 0)
+    """Return the first state, which takes over the memory of the start."""
+    v = start.dual.sub_(cov).clamp_(-penalty, penalty)
+    theta = start.precision if strategy.reuse_theta else cov.new_empty(len(cov), 0, 0)
     index, shifted = torch.arange(len(cov), device=cov.device), torch.addcmul(v, start.precision, start.rho)
     return _State(cov, penalty, frobenius_norm(cov), shifted, v, start.rho, theta, index)
 
 
-def _common_level(penalty: Tensor) -> float | None:
+def common_level(penalty: Tensor) -> float | None:
     """Return the off-diagonal penalty if it is one number, which is faster to clip at."""
     level, size = float(penalty.max()), penalty.shape[-1]
     return level if int((penalty == level).sum()) == len(penalty) * size * (size - 1) else None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .admm import common_level
 from .certificate import cholesky
 from .newton import Iterate, is_sparse, newton
 from .small import SMALL_SIZE
@@ -78,15 +79,21 @@ def cpu_path(
         max_iter: Largest number of iterations.
     """
     paths = [_Path(s, u, tol, max_iter) for s, u in zip(cov, unit, strict=True)]
+    del cov, unit  # release their memory
     standard = bool((scale == 1).all())
     for sparsity in sparsities:
         parts = [path.solve(sparsity) for path in paths]
         found = parts[0] if len(parts) == 1 else Outputs(*(torch.cat(t) for t in zip(*parts, strict=True)))
         del parts
         if not standard:
-            units = scale * scale.mT
-            precision, covariance, dual = found.precision / units, found.covariance * units, found.dual * units
-            found = found._replace(precision=precision, covariance=covariance, dual=dual)
+            # The next λ starts from the precision and the covariance, so these are copied.
+            precision, covariance = (
+                found.precision.div(scale).div_(scale.mT),
+                found.covariance.mul(scale).mul_(scale.mT),
+            )
+            found = found._replace(precision=precision, covariance=covariance)
+            found.dual.mul_(scale).mul_(scale.mT)
+            del precision, covariance
         yield found
         del found  # release its memory
 
@@ -95,7 +102,8 @@ class _Path:
     """Path of one standardized problem (D, D)."""
 
     def __init__(self, cov: Tensor, unit: Tensor, tol: float, max_iter: int) -> None:
-        self.cov, self.unit, self.tol, self.max_iter = cov, unit, tol, max_iter
+        level = common_level(unit[None])
+        self.cov, self.unit, self.tol, self.max_iter = cov, unit if level is None else level, tol, max_iter
         self.points: list[Point] = []
         self.last: Iterate | None = None
         self.sparse = len(cov) > SMALL_SIZE  # smaller ones are faster by ADMM, whatever the graph
@@ -103,7 +111,7 @@ class _Path:
 
     def solve(self, sparsity: float) -> Outputs:
         """Solve for the next λ."""
-        penalty = self.unit * sparsity
+        penalty = torch.full_like(self.cov, sparsity).mul_(self.unit).fill_diagonal_(0.0)
         found = self._by_newton(penalty, sparsity) if self.last is not None else None
         if found is None:
             self.last = None
@@ -118,8 +126,9 @@ class _Path:
             if self.sparse:
                 self.last = Iterate(found.precision[0], found.covariance[0], cholesky(found.precision))
             return found
-        start = torch.stack(extrapolated(cov, self.points, sparsity), dim=1)
-        return solve_connected(cov, penalty, torch.tensor([len(self.cov)]), self.tol, self.max_iter, start, None)
+        count, start = torch.tensor([len(self.cov)]), [torch.stack(extrapolated(cov, self.points, sparsity), dim=1)]
+        self.points = self.points[-1:]  # release the memory of the other
+        return solve_connected(cov, penalty, count, self.tol, self.max_iter, start.pop(), None)
 
     def _by_newton(self, penalty: Tensor, sparsity: float) -> Outputs | None:
         """Return None, and end the use of the method, if the graph is not sparse or it fails."""

@@ -118,9 +118,11 @@ def solve_connected(
         # Corrected Θ-steps have no cancellation: float32 reaches the tolerance and float64 only
         # certifies it.
         limit = SINGLE_PRECISION_LIMIT if single else POLISH_BELOW if chosen.reuse_theta else ROUGH_LIMIT
-        first, inverse = _in_single_precision(cov, penalty, max(tol, limit) * count.double(), max_iter, init, strategy)
-        solution = _in_double_precision(cov, penalty, quick, max_iter, strategy, first)
-        inverse = inverse if solution is first else None
+        rough = max(tol, limit) * count.double()
+        solution, inverse = _in_single_precision(cov, penalty, rough, max_iter, init, strategy)
+        if bool((solution.gap > quick).any()):
+            init = inverse = None  # release their memory
+            solution = _in_double_precision(cov, penalty, quick, max_iter, strategy, solution)
     else:
         solution = admm(
             cov, penalty, quick, _start(cov, penalty, init, chosen.inverse), max_iter=max_iter, strategy=chosen
