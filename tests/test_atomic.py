@@ -5,6 +5,7 @@ import os
 import shutil
 from functools import cache
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,6 +138,22 @@ WRITERS = [
     write_checkpoint, write_record_, write_evaluation, write_arrays, write_metrics, write_experiment, write_shared,
     write_three, write_page, write_heat_maps, write_program, pytest.param(write_onnx, marks=pytest.mark.slow),
 ]  # fmt: skip
+
+
+def test_files_that_cannot_be_moved_back_are_kept(tmp_path, monkeypatch):
+    write_three(tmp_path, 1)
+    real, moves = Path.replace, []
+
+    def replace(self, target):
+        moves.append(self)
+        if len(moves) > 2:  # the second file, and the undo of the first
+            raise OSError("disk failure")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(OSError, match="disk failure"):
+        write_three(tmp_path, 2)
+    assert [path.read_text() for path in tmp_path.rglob("old/a")] == ["a1"]
 
 
 def content(folder):

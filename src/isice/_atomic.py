@@ -1,7 +1,6 @@
-"""Atomic writing: readers see the old content or the new, and a failed write keeps the old.
+"""Writing without half-written files: a failed write keeps the old content.
 
-Content is written to a temporary file beside its destination, synced to disk and renamed. Every
-writer of the package uses this module.
+Content is written to a temporary file beside its destination, synced to disk and renamed.
 """
 
 import errno
@@ -19,7 +18,7 @@ _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace a file by one with this content; text is encoded as UTF-8."""
+    """Replace a file in one step: readers see the old content or the new. Text becomes UTF-8."""
     # A random name and exclusive creation: an existing file or link is never opened for writing.
     partial = path.with_name(f".{secrets.token_hex(8)}.partial")
     try:
@@ -31,7 +30,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def open_without_links(path: Path, mode: str, **options: Any) -> IO[Any]:
-    """Open a file as :func:`open` does, but not through a link at ``path``."""
+    """Open a file as :func:`open` does, but refuse a link at ``path`` (POSIX only)."""
     try:
         return open(path, mode, opener=lambda name, flags: os.open(name, flags | _NO_FOLLOW, 0o666), **options)
     except OSError as error:
@@ -41,7 +40,7 @@ def open_without_links(path: Path, mode: str, **options: Any) -> IO[Any]:
 
 
 def write_arrays(path: Path, **arrays: Any) -> None:
-    """Replace a file ``.npz`` by one with these arrays."""
+    """Replace a ``.npz`` file by one with these arrays."""
     import numpy as np
 
     buffer = io.BytesIO()
@@ -51,9 +50,10 @@ def write_arrays(path: Path, **arrays: Any) -> None:
 
 @contextmanager
 def replace_files(folder: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder whose files replace those of the same name in ``folder``.
+    """Yield a temporary folder; after the block its files replace those of ``folder``.
 
-    They are moved after the block; if the block or a move fails, ``folder`` stays as it was.
+    Files of other names stay. If the block or a move fails, ``folder`` is restored. Files that
+    cannot be moved back stay in the temporary folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".new-", suffix=".partial", dir=folder))
@@ -63,8 +63,11 @@ def replace_files(folder: Path) -> Iterator[Path]:
         old.mkdir()
         yield new
         _exchange(sorted(new.iterdir()), folder, old)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    except BaseException:
+        if not any((temporary / "old").glob("*")):
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _exchange(files: list[Path], folder: Path, old: Path) -> None:
@@ -89,12 +92,12 @@ def _exchange(files: list[Path], folder: Path, old: Path) -> None:
 
 
 def write_folder(place: Path, contents: Mapping[str, bytes]) -> None:
-    """Replace the folder ``place`` atomically by one with these files.
+    """Replace a folder by one with these files, by two renames.
 
-    Only one process may write a folder at a time. A process killed between the two renames leaves
-    ``place`` under the name of :func:`readable_folder`.
+    Only one process may write a folder at a time. Between the renames the old folder has another
+    name, which :func:`readable_folder` returns.
     """
-    partial, previous = place.with_suffix(".partial"), _previous(place)
+    partial, previous = place.with_name(f"{place.name}.partial"), _previous(place)
     recover_folder(place)
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -114,12 +117,12 @@ def write_folder(place: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def readable_folder(place: Path) -> Path:
-    """Return where the content of ``place`` is: there, or, between two renames, beside it."""
+    """Return ``place``, or the old folder if :func:`write_folder` stopped between its renames."""
     return place if place.exists() or not _previous(place).exists() else _previous(place)
 
 
 def recover_folder(place: Path) -> None:
-    """Complete the renames of a :func:`write_folder` that was killed; only for the writer."""
+    """Complete or undo the renames of a killed :func:`write_folder`. Readers must not call it."""
     previous = _previous(place)
     if previous.exists():
         if place.exists():
@@ -151,4 +154,4 @@ def _sync(path: Path) -> None:
 
 
 def _previous(place: Path) -> Path:
-    return place.with_suffix(".previous")
+    return place.with_name(f"{place.name}.previous")

@@ -1,8 +1,10 @@
 """Test images of a dataset in one row, for the figure of sample images."""
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..._atomic import write_atomically
 from ...records import SAMPLES_FILE, new_record, write_record
 from ..job_configs import Job
 from .dataset import DatasetConfig
@@ -39,7 +41,9 @@ def draw_samples(config: SamplesConfig, folder: Path, label: str, force: bool) -
         strip.paste(image, (left, 0))
         left += image.width + 4
     folder.mkdir(parents=True, exist_ok=True)
-    strip.save(folder / SAMPLES_FILE)
+    encoded = io.BytesIO()
+    strip.save(encoded, "png")
+    write_atomically(folder / SAMPLES_FILE, encoded.getvalue())
     shown = [{"index": index, "class": loaded.classes[labels[index]]} for index in chosen]
     write_record(folder, new_record(config, {}) | {"kind": "samples", "status": "finished", "shown": shown})
 
