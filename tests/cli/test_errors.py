@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from isice import cli
 
@@ -92,6 +93,16 @@ def test_ctrl_c_is_130(monkeypatch, capsys):
 
     monkeypatch.setattr(cli.reports, "show_report", interrupt)
     assert main(monkeypatch, capsys, "report", "digits")[0] == 130
+
+
+def test_a_full_gpu_is_an_error_that_says_what_to_lower(monkeypatch, capsys):
+    def fill(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(cli.reports, "show_report", fill)
+    status, _, err = main(monkeypatch, capsys, "report", "digits")
+    assert status == 2
+    assert "got out of memory; lower the batch size or the image size" in err
 
 
 @pytest.mark.parametrize("arguments", [["train"], ["run", "digits"]])

@@ -9,7 +9,7 @@ import traceback
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -54,12 +54,12 @@ WeightsRoot = Annotated[
 
 
 def deprecated(old: str, new: str) -> None:
-    """Say on stderr that an option has another name."""
+    """Warn that an option was renamed."""
     warnings.warn(f"{old} is deprecated; write {new}.", FutureWarning, stacklevel=2)
 
 
 def main() -> None:
-    """Run the command line. Errors print one line and exit with 2, Ctrl-C exits with 130."""
+    """Run the command line. User errors print one line and exit with 2, Ctrl-C exits with 130."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
@@ -71,14 +71,22 @@ def main() -> None:
             traceback.print_exc()
         hint = missing_package(error) if isinstance(error, ModuleNotFoundError) else None
         text = hint or " ".join(str(error).split()) or type(error).__name__
-        _print_plain(Console(stderr=True), f"error: {text}", "red")
-        sys.exit(2)
+        _fail(text)
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # torch's, which is not imported here
+            raise
+        _fail("isice: expected the batch to fit on the GPU, got out of memory; lower the batch size or the image size.")
+
+
+def _fail(message: str) -> NoReturn:
+    _print_plain(Console(stderr=True), f"error: {message}", "red")
+    sys.exit(2)
 
 
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
-    """Print a deprecation on one line; other warnings keep their file and line."""
+    """Print a FutureWarning on one line; other warnings keep their file and line."""
     if issubclass(category, FutureWarning):
         _print_plain(Console(stderr=True), f"warning: {message}", "yellow")
     else:
@@ -99,12 +107,12 @@ class PlainTable(Table):
     """A table whose strings are shown as they are: brackets in a name are not markup."""
 
     def add_row(self, *cells: Any, **options: Any) -> None:
-        """Add a row of strings or of rich's own texts."""
+        """Add a row of strings and of rich's renderables."""
         super().add_row(*(plain(cell) if isinstance(cell, str) else cell for cell in cells), **options)
 
 
 def plain(text: str) -> Text:
-    """Return a string for a table or console, without markup and control characters."""
+    """Return a string for a table or console: no markup, control characters escaped."""
     return Text(escape_control(text))
 
 
