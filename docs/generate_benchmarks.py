@@ -17,14 +17,18 @@ Generated from `benchmarks/results/` by `python docs/build.py benchmarks`; do no
 
 | column | meaning |
 |---|---|
-| forward, fwd+bwd | median time of the layer, without and with the backward pass; `*`: timed once |
+| forward, fwd+bwd | median time of the layer, without and with the backward pass; `*`: one run |
 | saved MiB | memory that autograd saves for the backward pass |
 | peak MiB | peak memory beyond input and weights (GPU only) |
 
-Layers run at their default options on random ReLU features; options are named where the default has
-changed since. GPU times under about 8 ms are mostly launch overhead and vary between machines. On a
-shared CPU, compare ratios rather than times. `python benchmarks/heads.py` measures your machine.
-Whole training steps, precision modes and accuracy on a GPU: [gpu.md](gpu.md).
+Rows are sorted by fwd+bwd. A layer whose first run took more than 2 s was timed once (`*`).
+
+Layers ran on random ReLU features at the options that were the default when the record was written.
+A row names those that have changed since, such as `ridge` of `partial_correlation`, so its times in
+two tables can be those of different options. Short GPU times are mostly launch overhead, which a
+training step hides. On a shared CPU, compare ratios rather than times.
+`python benchmarks/heads.py` measures your machine. Whole training steps, precision modes and
+accuracy on a GPU: [gpu.md](gpu.md).
 """
 
 

@@ -1,4 +1,4 @@
-"""Escape names and messages, so that Markdown and terminals show them as they are."""
+"""Escape names and messages, so that Markdown and terminals do not interpret them."""
 
 import re
 
@@ -8,7 +8,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2
 
 
 def escape_markdown(text: str) -> str:
-    r"""Escape a text for one line or table cell of Markdown.
+    r"""Escape a text for use within a line or table cell of Markdown, not at the start of a line.
 
     Example:
         >>> escape_markdown("<b>isqrt_cov</b> | [x](y)")
@@ -32,7 +32,7 @@ def code_span(text: str) -> str:
 
 
 def escape_control(text: str) -> str:
-    r"""Make control characters visible: a terminal would obey escape sequences.
+    r"""Replace control characters by visible escapes, so that a terminal does not execute them.
 
     Example:
         >>> escape_control("a\x1b[31mb")

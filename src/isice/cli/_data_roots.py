@@ -21,7 +21,7 @@ def _with_root(cell: Cell, data_root: Path) -> Cell:
     data = _data_of(cell)
     if data is None or data.root is not None:
         return cell
-    root = str(data_root / data.name)  # not hashed
+    root = str(data_root / data.name)  # the config hash does not depend on it
     config = cell.config
     if isinstance(config, DatasetConfig):
         return replace(cell, config=replace(config, root=root))
@@ -29,13 +29,13 @@ def _with_root(cell: Cell, data_root: Path) -> Cell:
 
 
 def dataset_key(cell: Cell) -> DatasetKey | None:
-    """Return the dataset and folder of a run, or None if it needs no files."""
+    """Return the dataset and folder of a cell, or None if it reads no image files."""
     data = _data_of(cell)
     return None if data is None else (data.name, data.root)
 
 
 def missing_data(cells: Iterable[Cell]) -> dict[DatasetKey, str]:
-    """Return the datasets that cannot be loaded, with the reason; read lists, not images."""
+    """Return the datasets that cannot be loaded, with the reason. No image is decoded."""
     configs = {(data.name, data.root): data for data in map(_data_of, cells) if data is not None}
     return {place: reason for place, config in configs.items() if (reason := _missing(config)) is not None}
 
@@ -62,14 +62,14 @@ def check_data(cells: Iterable[Cell]) -> None:
     if missing:
         listed = ", ".join(f"{name} ({reason})" for (name, _), reason in missing.items())
         raise FileNotFoundError(
-            f"run: expected the files of every dataset, missing: {listed}; give --data-root DIR (or ISICE_DATA=DIR) "
+            f"run: expected the files of every dataset; missing: {listed}; give --data-root DIR (or ISICE_DATA=DIR) "
             f"with one sub-folder per dataset, such as DIR/{next(iter(missing))[0]}, or --set data.root=FOLDER for a "
-            "single dataset. --limit selects datasets, --dry-run lists the runs."
+            "single dataset. --limit dataset=NAME selects some, --dry-run lists the runs."
         )
 
 
 def _data_of(cell: Cell) -> DataConfig | None:
-    """Return the data of a run, or None if it needs no files."""
+    """Return the data settings of a cell, or None if it reads no image files."""
     from ..data import dataset_info
 
     data: DataConfig | None = getattr(cell.config, "data", None)

@@ -1,7 +1,8 @@
 """Launcher of the Newton–Schulz iteration: one cooperative launch, portable or Hopper kernel.
 
 The launch also contains the trace normalisation and, for iSICE, the gradient step or its backward
-pass. Kernels take the named tuples of this file as arguments.
+pass. The arguments of a kernel are bundled in the named tuples ``Operands``, ``Step``,
+``Workspace`` and ``Problem``.
 """
 
 import functools
@@ -27,7 +28,7 @@ except (ImportError, AttributeError):  # Gluon is experimental; fall back if it 
     hopper = None
 
 _POWER = {"inverse": -1.0, "sqrt": 0.5, "inverse_sqrt": -0.5}
-# Triton's interpreter runs blocks one after the other: none may wait for another.
+# Triton's interpreter runs blocks one after the other, so a block that waits for another deadlocks.
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _STRIP = 16  # rows of a tile that the epilogue holds in registers
 _HOPPER_REGISTERS = 128  # for each thread on average: two blocks of eight warps fill the register file
@@ -44,9 +45,9 @@ class Config(NamedTuple):
     BLOCK: int  # side of a tile
     BLOCK_K: int  # depth of a k-slice
     STRIP: int  # rows of a tile that the epilogue holds in registers
-    PLANES: int  # float16 planes of a number
+    PLANES: int  # float16 matrices whose sum represents a float32 matrix: 1, or 2 (split fp16)
     N_TILES: int  # tiles of a matrix, on and above the diagonal
-    N_SLOTS: int  # matrices in the workspace of one matrix
+    N_SLOTS: int  # intermediate matrices kept per input matrix
     GROUP: int  # blocks that share a matrix
     INTERLEAVE: int  # matrices that a group works on in turn; 0 for the portable kernel
     DEPTH: int  # k-slices in flight
@@ -57,9 +58,9 @@ class Operands(NamedTuple):
 
     source: Tensor
     cotangent: Tensor
-    norms: Tensor  # of ``cotangent``
+    norms: Tensor  # bounds on the norms of ``cotangent``
     out: Tensor
-    out_norms: Tensor  # of ``out``, where that is a cotangent
+    out_norms: Tensor  # bounds on the norms of ``out``; written by the backward pass only
 
 
 class Step(NamedTuple):
@@ -87,7 +88,7 @@ class Problem(NamedTuple):
     """Run-time sizes of a launch."""
 
     batch: int  # matrices of the full groups
-    remainder: int  # matrices of the blocks that are too few for a group, Hopper only
+    remainder: int  # matrices left over for the blocks that do not fill a group, Hopper only
     D: int
     side: int  # Config.SIDE as a run-time value
     shift: float  # added to the diagonal
@@ -121,7 +122,7 @@ def _example_args(key: KernelKey, schedule: Schedule, side: int) -> tuple[Any, .
     """Arguments to compile with.
 
     A kernel is compiled once and launched with other arguments, so it may assume only what holds
-    for all of them: per-image vectors and integers have no alignment here.
+    for all of them. The slices ``[1:]`` keep Triton from assuming aligned pointers to vectors.
     """
     matrix, vector = torch.empty(8, device=key.device), torch.empty(8, device=key.device)[1:]
     mask = torch.empty(16, dtype=torch.int8, device=key.device) if key.step else matrix
@@ -206,8 +207,8 @@ def _plan(key: KernelKey) -> Plan:
         blocks = resident_blocks(_compile(kernel, args, options), key.device)
         group = blocks_per_matrix(n_tiles, blocks)
         options["CONFIG"] = config = config._replace(GROUP=group)
-        # Launch the compiled kernel directly: Triton's lookup by all arguments takes
-        # longer than the launch.
+        # The group size depends on how many blocks are resident, so the kernel is compiled twice.
+        # It is launched directly: Triton's lookup by all arguments takes longer than the launch.
         compiled = _compile(kernel, args, options)
         blocks = min(blocks, resident_blocks(compiled, key.device))
         spare = blocks % group if key.for_hopper else 0
@@ -220,7 +221,7 @@ def _plan(key: KernelKey) -> Plan:
 
 
 class Scratch(NamedTuple):
-    """Division of a batch, and memory for matrices in flight, shared by launches in turn."""
+    """Division of a batch, and memory for matrices in flight. Consecutive launches reuse it."""
 
     partition: Partition
     slots: Tensor
@@ -262,16 +263,17 @@ def run(
         kind: ``"inverse"``, ``"sqrt"`` or ``"inverse_sqrt"``; the last takes at least two steps.
         precision: A key of :data:`schedule.PLANES`.
         shift: Added to the diagonal first.
-        cotangent: Of the result, or with ``step`` of the next S; symmetric.
-        norms: Its norm for each matrix (B,), or an upper bound.
+        cotangent: Symmetric cotangent of the result, or of the next S if there is a ``step``.
+        norms: Upper bounds on the norms of the cotangents (B,).
         step: A step of iSICE with the inverse of ``source`` as ∇₁.
         out: Where to put the result.
-        counters: As many zeros (int32) as there are matrices; the launch changes them.
-        shared: Scratch memory of earlier calls with the same sizes and direction; extended.
+        counters: Zeros (int32), at least one per matrix in flight; the launch changes them.
+        shared: Scratch memory of earlier calls with the same sizes, all forward or all backward;
+            new memory is added to it.
 
     Returns:
-        The result, the next S, or the cotangent of ``source``, tiled; and a bound on the
-        norms of the latter (B,).
+        Tiled matrices and bounds (B,) on their norms. Forward: the result, or the next S if there
+        is a ``step``; the bounds are not set. Backward: the cotangent of ``source``.
     """
     batch, derivative, device = len(source), cotangent is not None, source.device
     out = source.new_empty(tiled_shape(batch, D)) if out is None else out
