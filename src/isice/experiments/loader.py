@@ -47,18 +47,15 @@ _RUN_WORDS = {"data.partition": "split"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of an experiment; ``at`` is its position (axis → value), ``name`` also its folder.
+    """One run of an experiment."""
 
-    ``identity`` is that of :func:`isice.experiments.job_configs.choose_identities` among all runs.
-    """
-
-    name: str
+    name: str  # also that of its folder
     label: str
     config: Any
     hash: str
-    at: dict[str, str] = field(default_factory=dict)
+    at: dict[str, str] = field(default_factory=dict)  # axis → value
     kind: str = "train"
-    identity: str = ""
+    identity: str = ""  # among all runs, see job_configs.choose_identities
 
     def finished_in(self, folders: Mapping[str, Path]) -> Path | None:
         """Return the folder of a finished run of this cell, by identity, or None."""

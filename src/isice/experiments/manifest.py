@@ -31,29 +31,22 @@ class Entry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Titles, runs and published numbers of an experiment.
-
-    ``axes`` maps axis → value → label, ``changed`` are the overrides ``a.b=c`` that change results,
-    and ``pool`` is the folder of the records: ``"."``, the manifest's own, or ``".."``, the one
-    that experiments share. A file can choose no other. ``limits`` are the values of axes to which
-    cells and tables are limited. The remaining fields are those of
-    :class:`isice.experiments.loader.Experiment`.
-    """
+    """Titles, runs and published numbers of an :class:`isice.experiments.loader.Experiment`."""
 
     name: str
     title: str
     description: str
     kind: str = "train"
     after: str = ""
-    axes: dict[str, dict[str, str]] = field(default_factory=dict)
+    axes: dict[str, dict[str, str]] = field(default_factory=dict)  # axis → value → label
     metrics: tuple[Metric, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
     printed: PublishedTable | None = None
     plot: dict[str, Any] = field(default_factory=dict)
-    changed: tuple[str, ...] = ()
-    pool: str = "."
+    changed: tuple[str, ...] = ()  # overrides a.b=c that change results
+    pool: str = "."  # folder of the records: the manifest's own, or "..", which experiments share; no other
     cells: tuple[Entry, ...] = ()
-    limits: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    limits: dict[str, tuple[str, ...]] = field(default_factory=dict)  # axis → values, for cells and tables
 
     def __post_init__(self) -> None:
         check_choice("experiment", "pool", self.pool, _POOLS)

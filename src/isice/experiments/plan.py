@@ -15,16 +15,13 @@ from .loader import Cell, Experiment
 
 @dataclass(frozen=True)
 class Step:
-    """A cell to compute in about ``seconds``, or to skip because of the run in ``finished``.
-
-    A measurement adds the training ``images`` and the GPU memory in GiB.
-    """
+    """A cell to compute in about ``seconds``, or to skip because of the run in ``finished``."""
 
     cell: Cell
     finished: Path | None
     seconds: float | None
-    images: int | None = None
-    gib: float | None = None
+    images: int | None = None  # for training, if measured
+    gib: float | None = None  # of GPU memory, if measured
 
 
 def select_cells(

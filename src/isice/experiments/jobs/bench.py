@@ -16,24 +16,21 @@ _SIZES = ("reduce", "num_classes", "image_size", "channels", "side", "batch_size
 
 @dataclass(frozen=True)
 class BenchConfig:
-    """What is measured. Weights are random; nothing is loaded.
+    """What is measured: a training step, or forward and backward of a pooling layer alone.
 
-    ``what = "step"`` measures a training step of a network (forward, backward, optimizer) on images
-    of ``image_size``. ``what = "layer"`` measures forward and backward of the pooling layer alone,
-    on ``channels`` feature maps of ``side`` × ``side``. ``epoch_images`` is the number of images
-    that ``epoch_minutes`` refers to.
+    Weights are random; nothing is loaded.
     """
 
-    what: str = "step"
+    what: str = "step"  # or "layer"
     backbone: str = "resnet50"
     pooling: str = "isice"
     reduce: int = 256
     num_classes: int = 100
-    image_size: int = 224
-    channels: int = 256
+    image_size: int = 224  # of a step
+    channels: int = 256  # of the feature maps of a layer, side × side
     side: int = 14
     batch_size: int = 64
-    epoch_images: int = 126689
+    epoch_images: int = 126689  # that epoch_minutes refers to
     precision: str = "fp32"
     repeats: int = 5
     seed: int = 0
