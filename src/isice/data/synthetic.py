@@ -30,9 +30,9 @@ def texture_covariances(
 
     The channels form pairs, different in each class, with correlation 0.8. In the family
     ``"partial"`` two strong factors, equal in all classes, are added: the covariances are nearly
-    equal (entries differ by at most 0.12), the partial correlations are not. Covariances cannot be
-    exactly equal, because covariance and partial correlations (with variances) determine each
-    other."""
+    equal (entries differ by at most 0.12), the partial correlations are not. They cannot be exactly
+    equal, because covariance and partial correlations (with variances) determine each other.
+    """
     check_choice("texture_covariances", "family", family, FAMILIES)
     check_int("texture_covariances", "n_classes", n_classes, minimum=2)
     check_int("texture_covariances", "channels", channels, minimum=4)
