@@ -10,7 +10,7 @@ from typing import Any
 import generate_column
 from benchmarks.pages import RESULTS, ROOT, filled, read_results, table
 from generate_readme import CUB, POOLINGS, SIZES, short_runs
-from scipy.stats import ttest_ind
+from scipy.stats import binomtest, ttest_ind
 
 from isice.data.augmentation import crop_side
 from isice.metrics import mean_std, wilson_interval
@@ -107,15 +107,35 @@ def recipes() -> str:
 
 def augmented() -> str:
     """Return the test accuracy of augmented runs at 448 px by the size of training images."""
+    runs = {
+        (folder, record["config"]["model"]["pooling"]): (record, _correct(run))
+        for folder in ("crops", "small_crops")
+        for run in sorted((AUGMENTED / folder).iterdir())
+        for record in [_record(run)]
+    }
     rows = []
-    for folder in ("crops", "small_crops"):
-        for run in sorted((AUGMENTED / folder).iterdir()):
-            record = _record(run)
-            config = record["config"]
-            side = crop_side(config["data"]["image_size"], config["augment"]["crop_size"])
-            tested = "image and mirror image" if config["eval_flip"] else "image"
-            rows.append((f"{side} px", tested, f"`{config['model']['pooling']}`", *_accuracy(record, "test")))
-    return table(["training images", "evaluation", "pooling", "test, %", "95 % interval"], rows)
+    for (folder, pooling), (record, correct) in runs.items():
+        config = record["config"]
+        side = crop_side(config["data"]["image_size"], config["augment"]["crop_size"])
+        tested = "image and mirror image" if config["eval_flip"] else "image"
+        others = (folder, "isqrt_cov"), ("crops", pooling)
+        compared = ["" if other == (folder, pooling) else _paired(correct, runs[other][1]) for other in others]
+        rows.append((f"{side} px", tested, f"`{pooling}`", *_accuracy(record, "test"), *compared))
+    header = ["training images", "evaluation", "pooling", "test, %", "95 % interval"]
+    return table([*header, "against `isqrt_cov`", "against 448 px"], rows)
+
+
+def _correct(run: Path) -> list[bool]:
+    """Return for every test image whether its class was predicted."""
+    found = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))["evaluations"][0]
+    return [true == predicted for true, predicted in zip(found["targets"], found["predicted"], strict=True)]
+
+
+def _paired(ours: list[bool], others: list[bool]) -> str:
+    """Return the difference in points, and p of the exact McNemar test."""
+    wins, losses = (sum(a and not b for a, b in zip(*pair, strict=True)) for pair in ((ours, others), (others, ours)))
+    p = binomtest(wins, wins + losses).pvalue
+    return f"{100 * (wins - losses) / len(ours):+.1f} (p = {p:.2f})"
 
 
 def _accuracy(record: dict[str, Any], split: str) -> tuple[str, str]:

@@ -179,6 +179,7 @@ def uses_hopper_kernel(device: torch.device, precision: str) -> bool:
 
 
 def _plan(key: KernelKey) -> Plan:
+    """Compile the kernel and determine how many blocks work on a matrix."""
     schedule, planes = build_schedule(key.n_iter, key.kind, key.D, key.device), PLANES[key.precision]
     block, n_blocks, n_tiles = tiling(key.D)
     side, shape = n_blocks * block, pipeline_shape(key.D, planes, key.derivative, key.for_hopper)
