@@ -54,57 +54,54 @@ class DatasetInfo:
     classes: tuple[str, ...] = ()
 
 
-_Embedded = partial(DatasetInfo, downloads=True, embedded=True, transform="none", mean=None, std=None)
-_Textures = partial(
-    _Embedded,
-    num_classes=synthetic.N_CLASSES,
+def _row(
+    counts: tuple[int | None, int | None, int | None], channels: int = 3, image_size: int = 448, **facts: Any
+) -> DatasetInfo:
+    """Return a row, by default of photos; counts are classes, training and test images."""
+    num_classes, train_size, test_size = counts
+    return DatasetInfo(num_classes, channels, image_size, train_size, test_size, **facts)
+
+
+_embedded = partial(_row, downloads=True, embedded=True, transform="none", mean=None, std=None)
+_textures = partial(
+    _embedded,
+    counts=(synthetic.N_CLASSES, synthetic.TRAIN_SIZE, synthetic.TEST_SIZE),
     channels=synthetic.CHANNELS,
     image_size=synthetic.SIZE,
-    train_size=synthetic.TRAIN_SIZE,
-    test_size=synthetic.TEST_SIZE,
 )
 
-
-def _photos(counts: tuple[int | None, int | None, int | None], image_size: int = 448, **facts: Any) -> DatasetInfo:
-    """Return a dataset of RGB photos with these numbers of classes, training and test images."""
-    num_classes, train_size, test_size = counts
-    return DatasetInfo(num_classes, 3, image_size, train_size, test_size, **facts)
-
-
 DATASETS: dict[str, DatasetInfo] = {
-    "digits": _Embedded(
-        num_classes=10,
+    "digits": _embedded(
+        counts=(10, 1347, 450),
         channels=1,
         image_size=8,
-        train_size=1347,
-        test_size=450,
         source="UCI optical recognition of handwritten digits, as shipped with scikit-learn",
         load=load_digits,
         protocol="fixed stratified split",
     ),
-    "textures": _Textures(
+    "textures": _textures(
         source="generated: Gaussian fields; classes differ in the correlations of the channels",
         load=synthetic.load_textures,
         protocol="equal mean and variance of every channel in every class",
     ),
-    "textures_partial": _Textures(
+    "textures_partial": _textures(
         source="generated: Gaussian fields; classes differ in the partial correlations of the channels",
         load=partial(synthetic.load_textures, family="partial"),
         protocol="equal means and variances, covariances that differ by at most 0.12",
     ),
-    "mit_indoor67": _photos(
+    "mit_indoor67": _row(
         counts=(67, 5360, 1340),
         source="https://web.mit.edu/torralba/www/indoor.html",
         load=layouts.load_mit_indoor67,
         protocol="TrainImages.txt / TestImages.txt, a subset of the 15,620 images",
     ),
-    "cub200": _photos(
+    "cub200": _row(
         counts=(200, 5994, 5794),
         source="https://www.vision.caltech.edu/datasets/cub_200_2011/",
         load=layouts.load_cub200,
         protocol="train_test_split.txt; no boxes, no part annotations",
     ),
-    "aircraft": _photos(
+    "aircraft": _row(
         counts=(100, 6667, 3333),
         source="torchvision FGVCAircraft",
         downloads=True,
@@ -112,13 +109,13 @@ DATASETS: dict[str, DatasetInfo] = {
         protocol="100 variants, official trainval / test",
         note="the paper prints 6,600 / 3,400; the official lists have 6,667 / 3,333",
     ),
-    "cars": _photos(
+    "cars": _row(
         counts=(196, 8144, 8041),
         source="the layout of torchvision StanfordCars; the original site is gone",
         load=layouts.load_cars,
         protocol="official train / test",
     ),
-    "dtd": _photos(
+    "dtd": _row(
         counts=(47, 3760, 1880),
         source="torchvision DTD",
         downloads=True,
@@ -127,7 +124,7 @@ DATASETS: dict[str, DatasetInfo] = {
         note="the paper prints 4,512 / 1,128; every official split has 3,760 / 1,880",
         n_partitions=10,
     ),
-    "inaturalist2017": _photos(
+    "inaturalist2017": _row(
         counts=(5089, 579184, 95986),
         image_size=299,
         source="https://github.com/visipedia/inat_comp (2017); torchvision INaturalist has the images",
@@ -135,7 +132,7 @@ DATASETS: dict[str, DatasetInfo] = {
         load=layouts.load_inaturalist2017,
         protocol="train2017.json / val2017.json; the competition's validation split is the test split",
     ),
-    "mini_imagenet": _photos(
+    "mini_imagenet": _row(
         counts=(100, 54000, 6000),
         image_size=224,
         source="100 ImageNet classes of 600 images (Vinyals et al. 2016; lists of Ravi and Larochelle 2017)",
@@ -143,7 +140,7 @@ DATASETS: dict[str, DatasetInfo] = {
         protocol="90:10 in every class, seeded by data.partition; the paper's own split is not published",
         n_partitions=None,
     ),
-    "imagenet100": _photos(
+    "imagenet100": _row(
         counts=(100, 126689, 5000),
         image_size=224,
         source="ILSVRC 2012 in folders train/<wnid>, val/<wnid>; the 100 classes of Tian et al. (2020)",
@@ -151,7 +148,7 @@ DATASETS: dict[str, DatasetInfo] = {
         protocol="all training and validation images of the 100 classes",
         note="the paper prints 130,000 (1,300 per class); ILSVRC 2012 has fewer in some classes, 126,689 in all",
     ),
-    "folder": _photos(
+    "folder": _row(
         counts=(None, None, None),
         source="any folder: <class>/*, or train/<class>/* and test/<class>/* or val/<class>/*",
         load=layouts.load_folder,

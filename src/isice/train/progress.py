@@ -1,4 +1,4 @@
-"""Progress display: a bar in a terminal, one line per epoch elsewhere."""
+"""Display of a run: what it trains, then a bar in a terminal or one line per epoch elsewhere."""
 
 import time
 from types import TracebackType
@@ -6,8 +6,12 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import nn
 
 from .._markup import escape_control
+from ..config import RunConfig
+from ..data import Splits
+from ..models.model_card import format_numbers
 
 
 class TrainingProgress:
@@ -59,3 +63,27 @@ class TrainingProgress:
             highlight=False,
             soft_wrap=True,
         )
+
+
+def overview(config: RunConfig, model: nn.Module, splits: Splits) -> list[tuple[str, str]]:
+    """Return the facts that decide a run: weights, input, pooling, rate, images and classes."""
+    info, optim = splits.info, config.optim
+    normalisation = "none" if info.mean is None else f"mean {format_numbers(info.mean)}, std {format_numbers(info.std)}"
+    images = ", ".join(f"{split} {count:,}" for split, count in splits.sizes.items())
+    return [
+        ("weights", _weights(config, model)),
+        (
+            "input",
+            f"{info.image_size}×{info.image_size} px, transform {info.transform}, normalisation: {normalisation}",
+        ),
+        ("pooling", f"{config.model.pooling}, {config.model.reduce or 'all'} channels"),
+        ("training", f"{optim.optimizer}, rate {optim.lr:g}, {optim.epochs} epochs, batch {config.data.batch_size}"),
+        ("data", f"{config.data.name}: {images} images, {len(info.classes)} classes"),
+    ]
+
+
+def _weights(config: RunConfig, model: nn.Module) -> str:
+    report, backbone = getattr(model, "load_report", None), config.model.backbone
+    if report is not None:
+        return f"{backbone}, {report.message.removeprefix('load_weights: ')}"
+    return f"{backbone}, pretrained (ImageNet)" if config.model.pretrained else f"{backbone}, random"

@@ -31,8 +31,7 @@ from .launch import cpu_threads, create_fabric, determinism, is_main_process
 from .loaders import eval_loader
 from .logger import MetricsLogger, WandbLogger
 from .optim import describe_schedule
-from .overview import overview
-from .progress import TrainingProgress
+from .progress import TrainingProgress, overview
 from .resume import check_fingerprint, clear_run, find_checkpoint, find_finished, holds_run
 from .scoring import add_evaluation, score
 from .timing import PhaseTimer
