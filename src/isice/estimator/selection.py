@@ -190,9 +190,9 @@ class SparsePrecisionCV(SparsePrecision):
             part = torch.as_tensor(covs[first : first + count], dtype=torch.float64, device=self.device)
             matrix = np.arange(first, first + len(part))
             with threads(self.n_jobs):
-                for value, result in enumerate(solve_path(part, grid, **options)):
-                    yield np.full(len(matrix), value), matrix, result
-                    del result  # release its memory
+                path = solve_path(part, grid, **options)
+                for value in range(len(grid)):  # enumerate() would keep a result while the next is computed
+                    yield np.full(len(matrix), value), matrix, next(path)
 
     def _search(self, criterion: Criterion, cov: Array) -> tuple[list[csr_array], Array, Array]:
         """Evaluate the first grid, then refine or extend it.
