@@ -235,14 +235,15 @@ def _in_single_precision(
     solution = parts[0] if len(parts) == 1 else Solution(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
     if native:
         return solution._replace(gap=_infinite_where_lost(cov, penalty, solution, bound)), None
-    precision = solution.precision.double()
+    precision, n_iter, rho = solution.precision.double(), solution.n_iter, solution.rho.double()
     # Where Z is not zero the dual is at its bound, which float32 may not represent.
     dual = solution.dual.double().sub_(cov).add_(precision, alpha=SATURATE).clamp_(-penalty, penalty).add_(cov)
+    del parts, solution  # release their memory
     if chosen.inverse == "products":
         gap, inverse = duality_gap(cov, penalty, precision, dual), None
     else:
         gap, inverse = duality_gap_and_inverse(cov, penalty, precision, dual)
-    return Solution(precision, dual, gap, solution.n_iter, solution.rho.double()), inverse
+    return Solution(precision, dual, gap, n_iter, rho), inverse
 
 
 def _infinite_where_lost(cov: Tensor, penalty: Tensor, solution: Solution, bound: Tensor) -> Tensor:
