@@ -113,7 +113,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--profile", action="store_true", help="also print the kernels of the first spec")
-    parser.add_argument("--out", type=Path, default=RESULTS / "sice_layer_h200.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "sice_layer.json")
     args = parser.parse_args(argv)
     x = read_features(args.features, args.batch) if args.features else made_features(args.batch, args.seed)
     x = x.to(args.device)
@@ -127,7 +127,8 @@ def main(argv: list[str] | None = None) -> int:
     title = f"sice as a layer, B = {len(x)}, C = {x.shape[1]}, {x.shape[2]}×{x.shape[3]}, {source}"
     # The file's folder belongs to the machine, not to the record.
     given = ["--features", args.features.name] if args.features else []
-    command = ["python benchmarks/sice_layer.py", *given, f"--batch {args.batch} --repeats {args.repeats}"]
+    specs = ["--specs", *(f"'{spec}'" for spec in args.specs)]
+    command = ["python benchmarks/sice_layer.py", *given, *specs, f"--batch {args.batch} --repeats {args.repeats}"]
     write_results(args.out, title, " ".join(command), args.seed, x.device, rows)
     return 0
 

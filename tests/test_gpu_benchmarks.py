@@ -139,6 +139,19 @@ def test_tables_from_records(generator, monkeypatch):
     assert "| iSICE | 128 | 256 | — | — | 250 |" in internals
 
 
+def test_the_exact_solver_as_a_layer_is_counted(tmp_path):
+    features, out = tmp_path / "features.npy", tmp_path / "record.json"
+    np.save(features, np.random.default_rng(0).random((3, 16, 9), dtype=np.float32))
+    specs = ["sice(tol=0.001, ridge=1.0)", "gap"]
+    found = record("sice_layer", out, "--features", features, "--specs", *specs, "--repeats", "1")
+    solved, average = found["rows"]
+    assert solved["largest_gap_per_variable"] <= 1e-3
+    assert 0 < solved["cg_steps"] <= 24
+    assert "cg_steps" not in average
+    assert str(tmp_path) not in found["command"]
+    assert specs[0] in found["command"]
+
+
 def test_layers_are_accurate_and_counted(tmp_path, authors):
     features, out = tmp_path / "features.npy", tmp_path / "record.json"
     np.save(features, np.random.default_rng(0).random((5, 16, 9), dtype=np.float32))
