@@ -12,12 +12,12 @@ class AugmentConfig:
     ``crop_scale`` is the smallest area of a random resized crop (1 is none), ``crop_ratio`` its
     largest aspect ratio. ``crop_size`` is the side of the training images as a share of
     ``data.image_size``, rounded to a multiple of 32 pixels. Crops enlarge objects; a share below
-    one gives them about the size that they have in evaluation. ``translate`` is the largest shift
-    as a share of the side, ``rotate`` the largest angle in degrees. ``policy`` is ``trivial``
-    (TrivialAugment) or ``rand`` (RandAugment), both without equalization. ``color`` changes
-    brightness, contrast and saturation, ``erase`` the probability of random erasing. ``mixup`` and
-    ``cutmix`` are the α of their Beta distributions; with both, each step chooses one. ``mix_prob``
-    is the share of mixed steps.
+    one gives them about the size that they have in evaluation. Backbones of a fixed image size,
+    such as ViT, refuse it. ``translate`` is the largest shift as a share of the side, ``rotate``
+    the largest angle in degrees. ``policy`` is ``trivial`` (TrivialAugment) or ``rand``
+    (RandAugment), both without equalization. ``color`` changes brightness, contrast and saturation,
+    ``erase`` the probability of random erasing. ``mixup`` and ``cutmix`` are the α of their Beta
+    distributions; with both, each step chooses one. ``mix_prob`` is the share of mixed steps.
     """
 
     crop_scale: float = 1.0

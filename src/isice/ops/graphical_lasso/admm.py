@@ -46,7 +46,7 @@ class Strategy:
         inverse: How the start and the returned covariance are inverted: by Cholesky factors or by
             matrix products.
         float32_first: Whether float64 problems are first solved in float32.
-        certificate: Whether ADMM stops on the duality gap itself or on its second-order estimate.
+        certificate: Whether ADMM stops on the duality gap itself or on an estimate of it.
         stop_stalled: Whether ADMM returns matrices whose gap no longer decreases.
         accelerate: Whether long runs are accelerated, which doubles the memory.
         warm: Whether the start is close to the solution.

@@ -128,6 +128,7 @@ class _Path:
             return found
         count, start = torch.tensor([len(self.cov)]), [torch.stack(extrapolated(cov, self.points, sparsity), dim=1)]
         self.points = self.points[-1:]  # release the memory of the other
+        # Popped, so that the solver holds the only reference and can release it.
         return solve_connected(cov, penalty, count, self.tol, self.max_iter, start.pop(), None)
 
     def _by_newton(self, penalty: Tensor, sparsity: float) -> Outputs | None:
