@@ -77,10 +77,9 @@ class _Outputs(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("method", ["tensor_sketch", "random_maclaurin"])
-def test_memory_at_512_channels_and_28x28_positions(method):
-    layer, saved = CompactBilinear(512, method=method), {}
-    x = torch.rand(1, 512, 28, 28, requires_grad=True)
+def memory(layer, x):
+    """Return the bytes kept between forward and backward, and the tensors that were made."""
+    saved = {}
 
     def pack(tensor):
         saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
@@ -91,9 +90,23 @@ def test_memory_at_512_channels_and_28x28_positions(method):
             out = layer(x)
         out.sum().backward()
     projections = sum(buffer.untyped_storage().nbytes() for buffer in layer.buffers())
-    assert sum(saved.values()) <= projections + 1.2 * x.numel() * 4, "only features and projections are kept"
-    assert max(outputs.bytes) <= 4 * 2**20, "a step of positions, never all positions times n_features (25 MiB)"
-    assert not [shape for shape in outputs.shapes if shape[-2:] == (512, 512)], "C² products are never formed"
+    return sum(saved.values()) - projections, outputs
+
+
+@pytest.mark.parametrize("method", ["tensor_sketch", "random_maclaurin"])
+def test_memory_at_512_channels_and_28x28_positions(method):
+    x = torch.rand(1, 512, 28, 28, requires_grad=True)
+    kept, outputs = memory(CompactBilinear(512, method=method), x)
+    assert kept <= 1.2 * x.numel() * 4 + 16 * 512**2, "the features, one matrix, its buckets and signs"
+    assert max(outputs.bytes) <= 4 * 2**20, "never all positions times n_features (25 MiB)"
+
+
+@pytest.mark.parametrize(("method", "n_positions"), [("tensor_sketch", 7), ("random_maclaurin", 5)])
+def test_memory_of_many_channels_at_few_positions(method, n_positions):
+    x = torch.rand(1, 1024, 1, n_positions, requires_grad=True)
+    kept, outputs = memory(CompactBilinear(1024, method=method, n_features=256), x)
+    assert kept <= 1.2 * x.numel() * 4 + 16 * 256, "only features and projections are kept"
+    assert not [shape for shape in outputs.shapes if shape[-2:] == (1024, 1024)], "C² products are not formed"
 
 
 def test_bad_options_are_named():

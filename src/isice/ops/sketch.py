@@ -1,7 +1,8 @@
 """⑤ Random features of polynomial kernels: count sketch, tensor sketch, random Maclaurin.
 
-They approximate the C² (or Cᵖ) products of channels by ``n_out`` random combinations, without
-forming the products. Positions are processed in chunks, and recomputed in the backward pass.
+They approximate the C² (or Cᵖ) products of channels by ``n_out`` random combinations. Order two is
+a linear map of the matrix Σ_t x_t x_tᵀ and is computed from it where that is cheaper. Otherwise
+positions are processed in chunks, and recomputed in the backward pass.
 """
 
 from functools import reduce
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from .._checks import check_feature_set, check_int
 from ._numerics import InputsSaved, full_precision
+from .second_moment import second_moment
 
 # Elements per image of the largest intermediate of a chunk: a trade-off of speed and memory.
 _CHUNK_ELEMENTS = 2**19
@@ -139,6 +141,17 @@ def _tensor_sketches_grad(x: Tensor, index: Tensor, sign: Tensor, n_out: int, gr
     return total
 
 
+def _moment_sum(x: Tensor) -> Tensor:
+    return second_moment(x) * x.shape[-1]  # Σ_t x_t x_tᵀ
+
+
+def _sketch_of_matrix(matrix: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
+    """Sketch Σ_t x_t x_tᵀ (B, C, C): entry (i, j) is added to bucket h₁(i) + h₂(j)."""
+    bucket = (index[0].unsqueeze(1) + index[1]) % n_out
+    signs = sign[0].unsqueeze(1) * sign[1]
+    return count_sketch(matrix.flatten(1), bucket.flatten(), signs.flatten(), n_out)
+
+
 @full_precision
 def tensor_sketches(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
     """Compute tensor sketches of all orders 2…p: (..., C, N) → (..., p − 1, n_out).
@@ -158,6 +171,9 @@ def tensor_sketches(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tenso
         raise ValueError(f"tensor_sketches: expected at least 2 hashes, got {index.shape[0]}; use count_sketch().")
     if x.shape[0] == 0:  # MKL in some torch releases rejects an empty transform
         return x.new_zeros((0, index.shape[0] - 1, n_out)) + x.sum()
+    _, n_channels, n_positions = x.shape
+    if index.shape[0] == 2 and n_channels**2 <= n_positions * n_out:  # fewer entries than the sketches of all positions
+        return _sketch_of_matrix(_moment_sum(x), index, sign, n_out).unsqueeze(-2)
     return cast(Tensor, _TensorSketches.apply(x, index, sign, n_out))
 
 
@@ -203,6 +219,34 @@ class _RandomMaclaurin(InputsSaved):
         return torch.cat(steps, dim=-1), weights_grad
 
 
+class _BilinearForms(InputsSaved):
+    """Forms w₁ᵀ M w₂ of matrices M (B, C, C) for pairs of weights, by chunks of columns of M."""
+
+    @staticmethod
+    def forward(matrix: Tensor, weights: Tensor) -> Tensor:
+        left, n_out = weights[0], weights.shape[1]
+        columns = zip(_chunks(matrix, n_out), _chunks(weights[1], n_out), strict=True)
+        return cast(Tensor, sum(((left @ m) * right).sum(dim=-1) for m, right in columns))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None]:
+        matrix, weights = ctx.saved_tensors
+        left, n_out, grad = weights[0], weights.shape[1], grads[0].unsqueeze(-1)
+        matrix_grads, left_grads, right_grads = [], [], []
+        with torch.autocast(matrix.device.type, enabled=False):
+            for m, right in zip(_chunks(matrix, n_out), _chunks(weights[1], n_out), strict=True):
+                outer = grad * right  # (B, n_out, columns)
+                matrix_grads.append(left.mT @ outer)
+                if ctx.needs_input_grad[1]:
+                    left_grads.append(torch.einsum("bdn,bcn->dc", outer, m))
+                    right_grads.append((grad * (left @ m)).sum(dim=0))
+        if not left_grads:
+            return torch.cat(matrix_grads, dim=-1), None
+        left_grad = cast(Tensor, sum(left_grads))
+        weights_grad = torch.stack([left_grad, torch.cat(right_grads, dim=-1)])
+        return torch.cat(matrix_grads, dim=-1), weights_grad
+
+
 @full_precision
 def random_maclaurin(x: Tensor, weights: Tensor) -> Tensor:
     """Compute random Maclaurin features Σ_t ∏_s (W_s x_t): (B, C, N) → (B, n_out).
@@ -215,6 +259,9 @@ def random_maclaurin(x: Tensor, weights: Tensor) -> Tensor:
         torch.Size([2, 31])
     """
     _check_projections("random_maclaurin", "weights (p, n_out, C)", x, weights)
+    _, n_channels, n_positions = x.shape
+    if weights.shape[0] == 2 and n_channels < 2 * n_positions:  # fewer products than two projections of all positions
+        return cast(Tensor, _BilinearForms.apply(_moment_sum(x), weights.to(x.dtype)))
     return cast(Tensor, _RandomMaclaurin.apply(x, weights.to(x.dtype)))
 
 

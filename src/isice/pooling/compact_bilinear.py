@@ -14,7 +14,7 @@ class CompactBilinear(Pooling):
     """Compact bilinear pooling: random sketch of Σ_t x_t x_tᵀ, signed square root, ℓ2 norm.
 
     Args:
-        method: ``"tensor_sketch"`` (circular convolution of two count sketches, by FFT) or
+        method: ``"tensor_sketch"`` (circular convolution of two count sketches) or
             ``"random_maclaurin"`` (product of two random projections of C·n_features weights).
         n_features: Output size; 8192 as published.
         seed: Seed of the random projections, which are saved with the model.
