@@ -42,6 +42,24 @@ def test_initialize_changes_the_pooling_and_nothing_else(name):
     assert all(module.training for module in model.modules())
 
 
+@pytest.mark.parametrize("name", sorted(DATA_DRIVEN))
+def test_the_start_is_computed_in_float32_under_autocast(name):
+    """The decomposition of low_rank_bilinear does not exist in bfloat16."""
+    torch.manual_seed(0)
+    pooling, seen = create_pooling(name, 8, num_classes=3), []
+    model = network("gap")
+    model.pooling = pooling
+    model.forward_features = lambda x: seen.append(torch.is_autocast_enabled("cpu")) or x.repeat(1, 8, 1, 1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        isice.initialize(model, batches(1))
+    expected = create_pooling(name, 8, num_classes=3)
+    expected.load_state_dict(pooling.state_dict())
+    expected.init_from(batches(1)[0][0].repeat(1, 8, 1, 1))
+    assert seen == [True]
+    for key, value in expected.state_dict().items():
+        torch.testing.assert_close(pooling.state_dict()[key], value, msg=key)
+
+
 def test_the_features_are_those_of_the_first_training_step():
     model, seen = network("isqrt_cov(standardize=True)"), []
     model.pooling.init_from = seen.append

@@ -55,7 +55,8 @@ def initialize(model: Network, loader: Iterable[Any], *, images: int = 256) -> i
                 break
     if not features:
         raise ValueError("initialize: expected at least one batch of training images, got none; check the loader.")
-    model.pooling.init_from(torch.cat(features))
+    with torch.autocast(place.device.type, enabled=False):
+        model.pooling.init_from(torch.cat(features))
     return seen
 
 
