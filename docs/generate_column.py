@@ -61,7 +61,7 @@ def paper_recipe(records: list[Record]) -> str:
             used += found
     if not rows:
         return NONE
-    header = ["method", "printed, %", "ours, %", "difference", "95 % interval", "training accuracy, %", "images/s"]
+    header = ["method", "printed, %", "ours, %", "difference", "95 % interval", "training accuracy, %", "epochs"]
     return "\n\n".join([table(header, rows), _notes(used, len(methods) - len(rows))])
 
 
@@ -77,7 +77,7 @@ def published_recipe(records: list[Record]) -> str:
         rows.append((f"`{pooling}`", paper, *_measured(paper, found), str(chosen["epoch"]), chosen["chosen_on"]))
     if not rows:
         return ""
-    header = ["pooling", "printed, %", "ours, %", "difference", "95 % interval", "training accuracy, %", "images/s"]
+    header = ["pooling", "printed, %", "ours, %", "difference", "95 % interval", "training accuracy, %", "epochs"]
     return f"## Recipe {PUBLISHED}\n\n" + table([*header, "epoch", "epoch chosen on"], rows)
 
 
@@ -111,7 +111,7 @@ def _measured(paper: str, records: list[Record]) -> tuple[str, ...]:
         difference,
         f"{100 * low:.1f} – {100 * high:.1f}",
         f"{100 * mean_std([row['train_accuracy'] for row in last]).mean:.1f}",
-        f"{mean_std([row['images_per_second'] for row in last]).mean:.0f}",
+        ", ".join(_distinct(row["epoch"] for row in last)),
     )
 
 
