@@ -47,6 +47,13 @@ def test_missing_files_are_named_together(tmp_path):
         find_all(tmp_path, [PRETRAINED, resnet, RunConfig()])
 
 
+@pytest.mark.parametrize(("name", "content"), [("vgg16.safetensors", b"not a header"), ("vgg16.pth", b"")])
+def test_an_unreadable_file_is_named_before_anything_runs(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"expected a readable file {name}"):
+        find_all(tmp_path, [PRETRAINED])
+
+
 def test_the_cells_of_a_table_take_the_file_of_their_backbone(tmp_path, monkeypatch):
     weights(tmp_path)
     digest, reads = hashlib.file_digest, []

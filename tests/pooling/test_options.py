@@ -76,14 +76,14 @@ def test_learned_values_start_where_the_options_say():
     torch.testing.assert_close(factor(x), data(x))
 
 
-@pytest.mark.parametrize("name", ["isqrt_cov", "partial_correlation(scale=1)", "spectral_map"])
-def test_standardize_gives_unit_variance(name):
+@pytest.mark.parametrize("name", ["isqrt_cov", "isqrt_cov(scale=3)", "partial_correlation", "spectral_map"])
+def test_standardize_gives_the_standard_deviation_scale(name):
     spec = name[:-1] + ", standardize=True)" if name.endswith(")") else f"{name}(standardize=True)"
     layer, x = create_pooling(spec, CHANNELS), features(20, CHANNELS, 5, 5)
     torch.testing.assert_close(layer(x), create_pooling(name, CHANNELS)(x))
     assert layer.wants_data
     layer.init_from(x)
-    assert layer(x).var(dim=0, correction=0).mean().item() == pytest.approx(1.0, rel=1e-4)
+    assert layer(x).var(dim=0, correction=0).mean().item() == pytest.approx(layer.scale**2, rel=1e-4)
     before = layer.output.gain.clone()
     layer.init_from(x[:1])
     assert torch.equal(layer.output.gain, before)

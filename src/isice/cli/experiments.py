@@ -175,6 +175,8 @@ def _show_plan(steps: list[Step], title: str) -> None:
                 lacking[place] += 1
         size = "" if step.images is None else f"{step.images:,}", "—" if step.gib is None else f"{step.gib:.1f} GiB"
         made.add_row(str(number), step.cell.label, step.cell.hash, *(size if measured else ()), time, what)
+    made.columns[1].no_wrap = False  # at 80 columns the names wrap, not the numbers and hashes
+    made.columns[-1].min_width = 7
     console.print(made)
     tell(summary(steps))
     if measured:

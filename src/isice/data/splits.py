@@ -60,11 +60,7 @@ def load_splits(config: DataConfig, info: DatasetInfo | None = None) -> Splits:
     sources, skipped = _readable(config, {"train": loaded.train, "val": loaded.val, "test": loaded.test})
     train, val, test = sources["train"], sources["val"], sources["test"]
     test_split = Split(test, eval_transform)
-    if config.val_fraction > 0.0:
-        if val is not None:
-            raise ValueError(
-                f"data: expected data.val_fraction=0 for a dataset with a validation split, got {config.val_fraction}."
-            )
+    if config.val_fraction > 0.0 and val is None:
         kept, held = stratified_split(train.targets, config.val_fraction, config.split_seed)
         splits = Split(train, train_transform, kept), Split(train, eval_transform, held), test_split
     else:

@@ -57,8 +57,8 @@ def kind_of(config: Any) -> str:
 def without_rounding(config: Any) -> Any:
     """Return the config with defaults for the settings that change rounding and memory alone.
 
-    These are ``precision``, ``data.cache`` and, in a network without BatchNorm, whose statistics
-    are those of micro-batches, ``optim.accumulate``.
+    These are ``precision``, ``data.cache`` and ``optim.accumulate``, the last unless BatchNorm,
+    mixup or CutMix combine the images of a micro-batch.
 
     Example:
         >>> from isice.config import override
@@ -69,7 +69,8 @@ def without_rounding(config: Any) -> Any:
         return config
     model, optim = config.model, config.optim
     plain = model.backbone.startswith(_WITHOUT_BATCH_NORM) and "_bn" not in model.backbone
-    if plain and model.reduce is None and "batch_norm" not in model.pooling:
+    mixed = config.augment.mixup > 0.0 or config.augment.cutmix > 0.0
+    if plain and model.reduce is None and "batch_norm" not in model.pooling and not mixed:
         optim = replace(optim, accumulate=1)
     return replace(config, precision="fp32", optim=optim, data=replace(config.data, cache="none"))
 

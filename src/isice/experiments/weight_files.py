@@ -10,6 +10,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import safetensors
+
 from ..config import RunConfig
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
@@ -66,4 +68,20 @@ def find_all(root: str | Path | None, configs: Iterable[object]) -> dict[str, Pa
             f"weights: expected a file for every backbone in {str(root)!r}, missing: {', '.join(missing)}; "
             f"add {missing[0]}.safetensors, or leave out --weights-root (ISICE_WEIGHTS) to download."
         )
+    for path in files.values():
+        _check_readable(path)
     return files
+
+
+def _check_readable(path: Path | None) -> None:
+    """Read the header of a safetensors file; of other files, check that they are not empty."""
+    if path is None:
+        return
+    try:
+        if path.suffix == ".safetensors":
+            with safetensors.safe_open(path, framework="numpy"):
+                return
+        if path.stat().st_size == 0:
+            raise ValueError("the file is empty")
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        raise ValueError(f"weights: expected a readable file {path.name}, got {error}; copy it again.") from error

@@ -38,7 +38,8 @@ class PartialCorrelation(ScaledPooling):
         learn_ridge: Train the logarithm of a factor of the ridge, from the given ridge or one.
         scale: Factor applied to the output.
         learn_scale: Train the logarithm of this factor.
-        standardize: Divide the output by the standard deviation measured by :meth:`init_from`.
+        standardize: Divide the output by the standard deviation measured by :meth:`init_from`,
+            then multiply by ``scale``.
 
     Example:
         >>> PartialCorrelation(8)(torch.rand(2, 8, 7, 7)).shape

@@ -30,6 +30,20 @@ def test_steps_are_extrapolated_to_epochs_and_evaluations(two_seconds):
     assert cost.seconds == pytest.approx(5 * (16 * step + 269 * evaluated) + 450 * evaluated)
 
 
+def test_evaluations_on_the_test_images_count_in_every_epoch(two_seconds):
+    last, test = estimate_costs([override(TINY, [f"select_on={split}"]) for split in ("last", "test")])
+    assert test.seconds - last.seconds == pytest.approx(5 * 450 * last.step_seconds / 64 / 3)
+
+
+def test_training_images_may_be_smaller_than_those_of_evaluation(two_seconds):
+    full, small = ["data.image_size=64"], ["data.image_size=64", "augment.crop_size=0.5"]
+    costs = estimate_costs([override(TINY, full), override(TINY, small)])
+    assert len(two_seconds) == 2, "another size is another measurement"
+    # The same time for a step of a quarter of the pixels: an evaluated image takes four times as long.
+    extra = 3 * 450 * costs[0].step_seconds / 64 / 3
+    assert costs[1].seconds - costs[0].seconds == pytest.approx(extra)
+
+
 def test_a_network_is_measured_once(two_seconds):
     seeds = [override(TINY, [f"seed={seed}", f"optim.epochs={seed + 1}"]) for seed in range(3)]
     costs = estimate_costs([*seeds, override(TINY, ["model.pooling=isqrt_cov"])])

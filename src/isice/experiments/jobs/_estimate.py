@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ...config import DataConfig, RunConfig
+from ...data.augmentation import crop_side
 from ...data.splits import info_in_use, load_splits
 from ...models import create_model
 from ...train.launch import cpu_threads, resolve_device
@@ -41,7 +42,7 @@ def estimate_costs(configs: Iterable[RunConfig], tell: Callable[[str], None] = l
             sizes[data] = _sizes(data)
         key = _key(config)
         if key not in steps:
-            tell(f"measuring {config.model.backbone}, {config.model.pooling}, {_image_size(config)} px")
+            tell(f"measuring {config.model.backbone}, {config.model.pooling}, {_training_size(config)} px")
             with cpu_threads(config.threads):
                 steps[key] = _measure(config)
         found.append(_cost(config, sizes[data], *steps[key]))
@@ -50,12 +51,16 @@ def estimate_costs(configs: Iterable[RunConfig], tell: Callable[[str], None] = l
 
 def _key(config: RunConfig) -> tuple[Any, ...]:
     info, model = info_in_use(config.data), config.model
-    network = (model.backbone, model.pooling, model.reduce, _image_size(config), info.channels, info.num_classes)
+    network = (model.backbone, model.pooling, model.reduce, _training_size(config), info.channels, info.num_classes)
     return (*network, config.data.batch_size, config.optim.accumulate, config.precision, config.channels_last)
 
 
 def _image_size(config: RunConfig) -> int:
     return config.model.img_size or info_in_use(config.data).image_size
+
+
+def _training_size(config: RunConfig) -> int:
+    return crop_side(_image_size(config), config.augment.crop_size)
 
 
 def _sizes(data: DataConfig) -> dict[str, int] | None:
@@ -85,7 +90,7 @@ def _measure(config: RunConfig) -> tuple[float | None, float | None]:
 
 
 def _training_step(config: RunConfig, batch: int, device: torch.device) -> Callable[[], None]:
-    info, model, size = info_in_use(config.data), config.model, _image_size(config)
+    info, model, size = info_in_use(config.data), config.model, _training_size(config)
     classes, layout = info.num_classes or 100, torch.channels_last if config.channels_last else torch.preserve_format
     network = create_model(
         model.backbone,
@@ -105,8 +110,10 @@ def _cost(config: RunConfig, sizes: dict[str, int] | None, step: float | None, g
         return Cost(None if sizes is None else sizes["train"], step, gib, None)
     optim, batch = config.optim, config.data.batch_size
     steps = EpochBatches(sizes["train"], batch, 0, accumulate=optim.accumulate).steps
-    per_image = _FORWARD * step / batch * (2 if config.eval_flip else 1)
-    epoch = steps * step + sizes.get("val", 0) * per_image
+    larger = (_image_size(config) / _training_size(config)) ** 2  # evaluation is at the full size
+    per_image = _FORWARD * step / batch * larger * (2 if config.eval_flip else 1)
+    evaluated = sizes.get("val", 0) + (sizes["test"] if config.select_on == "test" else 0)
+    epoch = steps * step + evaluated * per_image
     pixels = sum(sizes.values()) * info_in_use(config.data).channels * _image_size(config) ** 2
     held = pixels / 2**30 if config.data.cache == "gpu" else 0.0
     seconds = (optim.epochs + optim.head_epochs) * epoch + sizes["test"] * per_image
