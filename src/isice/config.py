@@ -59,12 +59,13 @@ class ModelConfig:
 class DataConfig:
     """The data ①: dataset, location, image size, transform and validation split.
 
-    ``partition`` numbers the train/test partition of a dataset that has several (DTD: 1 … 10), or
-    seeds a random one (mini-ImageNet). ``val_fraction`` of the training images, chosen by
+    ``partition`` numbers the train/test partition of a dataset that has several (DTD: 1 … 10),
+    or seeds a random one (mini-ImageNet). ``val_fraction`` of the training images, chosen by
     ``split_seed``, is held out for validation, unless the dataset has a validation split.
-    ``transform``, ``mean`` and ``std`` default to those of the dataset. ``on_bad_image`` stops at an unreadable image or skips and counts it. ``cache``
-    keeps decoded images in memory, with identical results, or on the GPU, whose decoder and
-    resizing differ slightly. ``balanced`` draws all classes equally often, with replacement.
+    ``transform``, ``mean`` and ``std`` default to those of the dataset. ``on_bad_image`` stops
+    at an unreadable image or skips and counts it. ``cache`` keeps decoded images in memory,
+    with identical results, or on the GPU, whose decoder and resizing differ slightly.
+    ``balanced`` draws all classes equally often, with replacement.
     """
 
     name: str = "digits"

@@ -130,6 +130,30 @@ def test_coverage_of_debiased_intervals_and_false_discovery_rate(factor, edges_f
     assert np.mean(false) < 0.1
 
 
+def test_p_values_need_complete_samples_or_their_number():
+    x = chain_samples(400)
+    x[::3, 0] = np.nan
+    model = SparsePrecision(0.1, missing="pairwise").fit(x)
+    with pytest.raises(ValueError, match="expected complete samples for p-values, got missing values"):
+        model.debiased()
+    complete = SparsePrecision(0.1).fit(chain_samples(400))
+    assert (model.debiased(n_samples=266).standard_error > complete.debiased().standard_error).mean() > 0.9
+
+
+@pytest.mark.parametrize("call", [lambda m, x: m.debiased(fdr=5), lambda m, x: m.edge_stability(x, confidence=95)])
+def test_shares_are_not_percentages(call):
+    x = chain_samples(100)
+    with pytest.raises(ValueError, match=r"between 0 and 1, got (5|95); 5 % is 0\.05"):
+        call(SparsePrecision(0.2).fit(x), x)
+
+
+@pytest.mark.parametrize("options", [{"refit": "support"}, {"threshold": 0.1}])
+def test_stability_is_that_of_the_penalized_estimate(options):
+    x = chain_samples(200)
+    with pytest.raises(ValueError, match="expected the penalized estimate for edge_stability, got refit="):
+        SparsePrecision(0.2, **options).fit(x).edge_stability(x)
+
+
 def test_edges_of_the_chain_are_stable_and_the_intervals_cover_the_fit():
     x = chain_samples(400)
     model = SparsePrecisionCV(selection="ebic", sparsities=10, n_refinements=0).fit(x)

@@ -63,6 +63,21 @@ def test_a_variable_that_is_constant_in_one_fold_is_named_and_handled():
     assert np.isfinite(model.selection_curve_).all()
 
 
+@pytest.mark.parametrize("source", ["spearman", "kendall", "nonparanormal"])
+def test_rank_correlations_choose_the_same_after_a_monotone_transformation(source):
+    x = chain_samples(150, 4)
+    options = {"covariance_estimator": source, "sparsities": 8, "n_refinements": 0, "cv": 3}
+    plain, transformed = (SparsePrecisionCV(**options).fit(samples) for samples in (x, np.exp(2 * x)))
+    assert transformed.sparsity_ == pytest.approx(plain.sparsity_, rel=1e-6)
+    np.testing.assert_allclose(transformed.selection_curve_, plain.selection_curve_, rtol=1e-6)
+
+
+def test_a_fold_without_weight_is_an_error():
+    x, weight = chain_samples(60, 4), np.r_[np.zeros(12), np.ones(48)]
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=r"covariance in every fold, got none in fold 0 "):
+        SparsePrecisionCV(cv=KFold(5), sparsities=3).fit(x, sample_weight=weight)
+
+
 def test_groups_stay_together():
     x, groups = chain_samples(40), np.repeat(np.arange(8), 5)
     model = SparsePrecisionCV(cv=GroupKFold(4), sparsities=[0.3, 0.1, 0.03]).fit(x, groups=groups)

@@ -103,6 +103,15 @@ def test_the_gap_follows_from_the_matrices_returned_and_bounds_the_error(penalty
     assert rough.precision.dtype == dtype
 
 
+@pytest.mark.parametrize("name", ["sparsity", "similarity"])
+def test_a_penalty_per_entry_is_refused_and_weights_are_named(name):
+    penalties = {"sparsity": 0.1, "similarity": 0.1} | {name: torch.full((8, 8), 0.1)}
+    with pytest.raises(ValueError, match=f"{name} with one value per problem.*weights="):
+        F.joint_graphical_lasso(class_covariances(), **penalties)
+    with pytest.raises(ValueError, match="one value per problem"):
+        F.latent_graphical_lasso(class_covariances()[0], torch.full((8, 8), 0.1), 0.1)
+
+
 def test_without_similarity_the_classes_are_separate_graphical_lassos():
     cov = class_covariances()
     expected = F.graphical_lasso(cov, 0.1, scale="raw", tol=1e-12).precision

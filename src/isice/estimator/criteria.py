@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,11 +90,20 @@ class HeldOutLikelihood(Criterion):
         self.folds = list(check_cv(self.model.cv, y, classifier=False).split(samples, y, groups))
         self.train = self.model._part_covariances(samples, weight, [train for train, _ in self.folds], self.cov)
 
+    @property
+    def _from_ranks(self) -> bool:
+        return isinstance(self.model._source, str) and self.model._source in RANKS
+
     def _test_covariance(self, fold: int) -> Array:
-        """Covariance about the mean of the training part; from ranks, of the test part itself."""
+        """Covariance about the mean of the training part; from ranks, the test part's correlation.
+
+        Standard deviations are no function of the ranks, so they do not enter the comparison.
+        """
         model, samples, weight, (train, test) = self.model, self.samples, self.weight, self.folds[fold]
-        if isinstance(model._source, str) and model._source in RANKS:
-            return covariance(samples[test], model._source)
+        if self._from_ranks:
+            cov = covariance(samples[test], cast(str, model._source))
+            scale = np.sqrt(np.diagonal(cov))
+            return np.asarray(cov / (scale[:, None] * scale))
         own, others = (None if weight is None else weight[part] for part in (test, train))
         mean = location(samples[train], others, model.assume_centered)
         return covariance(samples[test] - mean, "empirical", sample_weight=own, assume_centered=True)
@@ -106,10 +115,24 @@ class HeldOutLikelihood(Criterion):
         for value, fold, result in self.model._portions(self.train, sparsities):
             # Only the folds of one portion at a time are kept.
             tests = {f: tests[f] if f in tests else self._test_covariance(f) for f in fold.tolist()}
-            precision = result.precision.cpu().numpy()
+            precision = self._comparable(result.precision.cpu().numpy(), fold)
             scores[value, fold] = [log_likelihood(tests[f], p) for f, p in zip(fold.tolist(), precision, strict=True)]
             del result, precision
+        unknown = np.flatnonzero(np.isnan(scores).any(axis=0))
+        if len(unknown):
+            raise ValueError(
+                f"SparsePrecisionCV: expected samples with a covariance in every fold, got none in fold "
+                f"{', '.join(str(fold) for fold in unknown)} (no weight, or pairs never observed together); "
+                "use fewer folds, or leave out samples of weight zero."
+            )
         return scores
+
+    def _comparable(self, precision: Array, fold: NDArray[Any]) -> Array:
+        """Return precision matrices on the scale of the test covariances."""
+        if not self._from_ranks:
+            return precision
+        scale = np.sqrt(np.diagonal(self.train[fold], axis1=-2, axis2=-1))
+        return np.asarray(precision * scale[:, :, None] * scale[:, None, :])
 
     def curve(self) -> Array:
         """Mean over the folds."""

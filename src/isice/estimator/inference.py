@@ -65,12 +65,19 @@ def debias(precision: Array, cov: Array, n_samples: float, fdr: float = 0.05) ->
     return DebiasedPrecision(debiased, error, p_values, q_values, q_values <= fdr)
 
 
+def _check_share(who: str, name: str, value: float) -> None:
+    check_number(who, name, value, strict=True)
+    if value >= 1:
+        raise ValueError(f"{who}: expected {name} between 0 and 1, got {value:g}; 5 % is 0.05.")
+
+
 class InferenceMixin:
     """Methods of estimators that keep their sample covariance."""
 
     precision_: Array
     sample_covariance_: Array
     n_samples_: float | None
+    has_missing_: bool
 
     def debiased(self, *, fdr: float = 0.05, n_samples: float | None = None) -> DebiasedPrecision:
         """Return the debiased precision with p-values and control of the false discovery rate.
@@ -81,7 +88,7 @@ class InferenceMixin:
 
         Args:
             fdr: Accepted expected share of false edges among those reported.
-            n_samples: Number of samples, needed where the covariance was precomputed.
+            n_samples: Number of samples, needed with a precomputed covariance or missing values.
 
         Example:
             >>> from isice.estimator import SparsePrecision
@@ -92,7 +99,12 @@ class InferenceMixin:
         """
         who = type(self).__name__
         check_is_fitted(self, "precision_")
-        check_number(who, "fdr", fdr, strict=True)
+        _check_share(who, "fdr", fdr)
+        if n_samples is None and self.has_missing_:
+            raise ValueError(
+                f"{who}: expected complete samples for p-values, got missing values, which count for less; pass "
+                "n_samples=, such as the smallest number of samples that have both variables of a pair."
+            )
         count = self.n_samples_ if n_samples is None else n_samples
         if count is None:
             raise ValueError(f"{who}: expected n_samples with a precomputed covariance, got None; pass n_samples=.")
@@ -119,7 +131,12 @@ class InferenceMixin:
         """
         who, model = type(self).__name__, self._at_fitted_sparsity()  # type: ignore[attr-defined]
         check_int(who, "n_bootstraps", n_bootstraps, minimum=2)
-        check_number(who, "confidence", confidence, strict=True)
+        _check_share(who, "confidence", confidence)
+        if model.refit is not None or model.threshold > 0:
+            raise ValueError(
+                f"{who}: expected the penalized estimate for edge_stability, got refit={model.refit!r} and "
+                f"threshold={model.threshold:g}; fit a model without them."
+            )
         samples, _ = model._validated(X)
         rng, cov = check_random_state(random_state), model._covariance(samples)
         parts = [rng.randint(len(samples), size=len(samples)) for _ in range(n_bootstraps)]

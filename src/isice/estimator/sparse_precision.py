@@ -255,6 +255,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         precomputed = isinstance(self._source, str) and self._source == "precomputed"
         self.location_ = np.zeros(len(cov)) if precomputed else location(samples, weight, self.assume_centered)
         self.n_samples_ = None if precomputed else effective_samples(samples, weight)
+        self.has_missing_ = not precomputed and bool(np.isnan(samples).any())
         self.sample_covariance_, self.sparsity_ = cov, float(sparsity)
         self.costs_ = [(self._objective(cov, sparsity, precision), float(gap))]
         self.precision_, self.covariance_ = precision, covariance_

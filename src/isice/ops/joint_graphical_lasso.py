@@ -32,8 +32,8 @@ class JointGraphicalLassoResult(NamedTuple):
     Attributes:
         precision: Θ (..., K, D, D), one per class, with exact zeros.
         covariance: Θ⁻¹ (..., K, D, D).
-        dual: Feasible dual point W (..., K, D, D), from which the gap follows.
-        gap: Duality gap (...): the objective is at most this far above its minimum.
+        dual: Feasible dual point W (..., K, D, D), in float64: the gap follows from it.
+        gap: Duality gap (...), in float64: the objective is at most this far above its minimum.
         n_iter: ADMM iterations (...).
     """
 
@@ -205,10 +205,10 @@ def _gap(state: _State, precision: Tensor, penalty: str) -> Tensor:
 def _result(
     state: _State, n_iter: Tensor, unit: Tensor, shape: torch.Size, penalty: str, dtype: torch.dtype
 ) -> JointGraphicalLassoResult:
-    """Return to the units and the dtype of the input; the gap is that of the matrices returned."""
+    """Return to the units of the input; the gap is that of the matrices returned."""
     units = flat(unit, shape, 3)
     precision = (state.z / units).to(dtype)
     gap = _gap(state, precision.double() * units, penalty)
-    dual = ((state.cov + state.v / state.importance) * units).to(dtype)
-    outputs = (precision, torch.linalg.inv(precision.double()).to(dtype), dual, gap.to(dtype), n_iter)
+    dual = (state.cov + state.v / state.importance) * units
+    outputs = (precision, torch.linalg.inv(precision.double()).to(dtype), dual, gap, n_iter)
     return JointGraphicalLassoResult(*(t.reshape((*shape, *t.shape[1:])) for t in outputs))

@@ -30,8 +30,8 @@ class LatentGraphicalLassoResult(NamedTuple):
         covariance: Its inverse (..., D, D).
         sparse: Θ (..., D, D), the precision given the latent variables, with exact zeros.
         low_rank: L (..., D, D) ⪰ 0; its rank estimates the number of latent variables.
-        dual: Feasible dual point W (..., D, D), from which the gap follows.
-        gap: Duality gap (...): the objective is at most this far above its minimum.
+        dual: Feasible dual point W (..., D, D), in float64: the gap follows from it.
+        gap: Duality gap (...), in float64: the objective is at most this far above its minimum.
         n_iter: ADMM iterations (...).
     """
 
@@ -196,11 +196,11 @@ def _gap(state: _State, sparse: Tensor, low_rank: Tensor) -> Tensor:
 def _result(
     state: _State, n_iter: Tensor, unit: Tensor, shape: torch.Size, dtype: torch.dtype
 ) -> LatentGraphicalLassoResult:
-    """Return to the units and the dtype of the input; the gap is that of the matrices returned."""
+    """Return to the units of the input; the gap is that of the matrices returned."""
     units = flat(unit, shape, 2)
     sparse, low_rank = ((part / units).to(dtype) for part in (state.sparse, state.low_rank))
     gap = _gap(state, sparse.double() * units, low_rank.double() * units)
     precision = sparse.double() - low_rank.double()
     covariance, dual = torch.linalg.inv(precision), _dual(state) * units
-    outputs = (precision.to(dtype), covariance.to(dtype), sparse, low_rank, dual.to(dtype), gap.to(dtype), n_iter)
+    outputs = (precision.to(dtype), covariance.to(dtype), sparse, low_rank, dual, gap, n_iter)
     return LatentGraphicalLassoResult(*(t.reshape((*shape, *t.shape[1:])) for t in outputs))

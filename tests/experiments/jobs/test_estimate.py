@@ -39,7 +39,7 @@ def test_training_images_may_be_smaller_than_those_of_evaluation(two_seconds):
     full, small = ["data.image_size=64"], ["data.image_size=64", "augment.crop_size=0.5"]
     costs = estimate_costs([override(TINY, full), override(TINY, small)])
     assert len(two_seconds) == 2, "another size is another measurement"
-    # The same time for a step of a quarter of the pixels: an evaluated image takes four times as long.
+    # The same time for a quarter of the pixels: an evaluated image takes four times as long.
     extra = 3 * 450 * costs[0].step_seconds / 64 / 3
     assert costs[1].seconds - costs[0].seconds == pytest.approx(extra)
 

@@ -155,4 +155,10 @@ def checked_penalty(who: str, name: str, value: float | Tensor, like: Tensor, *,
     number = torch.as_tensor(value, dtype=like.dtype, device=like.device)
     if not bool(((number > 0) if strict else (number >= 0)).all() and torch.isfinite(number).all()):
         raise ValueError(f"{who}: expected a finite {name} {'>' if strict else '≥'} 0, got {value}.")
+    size = like.shape[-1]
+    if number.shape[-2:] == (size, size) and number.ndim > like.ndim - 2 and size > 1:
+        raise ValueError(
+            f"{who}: expected {name} with one value per problem, got shape {tuple(number.shape)} for matrices "
+            f"{tuple(like.shape)}; pass a penalty per entry as weights=, with {name}=1."
+        )
     return number[..., None, None]
