@@ -35,6 +35,8 @@ isice train --recipe published_cnn --model vgg16 --pooling isice --data cub200 -
     --weights-root weights --set data.cache=gpu --set precision=bf16 --set channels_last=true
 ```
 
+Runs of 17 epochs had `optim.epochs=17`.
+
 Finished runs are skipped. Copy `experiment.json` and every `record.json`, `config.toml`, `metrics.jsonl` and
 `evaluation.json` from `runs/column` to this folder, and back to `runs/column` on the next machine.
 """
