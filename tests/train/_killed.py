@@ -59,7 +59,7 @@ def die_at(owner: object, name: str, call: int) -> None:
         left[0] -= 1
         if left[0] == 0:
             if owner is Trainer:
-                # A thread writes the checkpoints; which of them is on disk must not depend on speed.
+                # Which checkpoint the writing thread has finished must not depend on speed.
                 args[0].wait_for_checkpoints()
             os.kill(os.getpid(), signal.SIGKILL)
         return original(*args, **kwargs)
