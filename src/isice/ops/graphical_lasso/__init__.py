@@ -358,7 +358,10 @@ def check_symmetric(who: str, cov: Tensor, penalty: Tensor) -> None:
     largest = float(asymmetry.max()) if cov.numel() else 0.0
     if not (math.isfinite(largest) and finite_penalty):
         raise ValueError(f"{who}: expected finite matrices and penalties, got NaN or infinity; clean the input first.")
-    deviation = cov.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()
+    variance = cov.diagonal(dim1=-2, dim2=-1).clamp(min=0)
+    if largest <= MAX_ASYMMETRY * float(variance.min()):
+        return
+    deviation = variance.sqrt()
     excess = asymmetry - MAX_ASYMMETRY * deviation.unsqueeze(-1) * deviation.unsqueeze(-2)
     worst = int(excess.argmax())
     if float(excess.flatten()[worst]) > 0:
