@@ -71,23 +71,36 @@ class Features(NamedTuple):
     classes: int
 
 
-def load_features(args: argparse.Namespace, device: torch.device) -> Features:
-    """Decode the training images and compute the frozen blocks."""
-    folders = sorted((args.data / "train").iterdir())
+class Images(NamedTuple):
+    """Bytes (B, 3, H, W), labels, and which half of every class is held out."""
+
+    pixels: Tensor
+    labels: Tensor
+    held_out: Tensor
+    classes: int
+
+
+def read_images(data: Path, size: int) -> Images:
+    """Decode the training images and split them."""
+    folders = sorted((data / "train").iterdir())
     files = [(file, k) for k, folder in enumerate(folders) for file in sorted(folder.iterdir())]
     with ThreadPoolExecutor() as pool:
-        images = torch.stack(list(pool.map(lambda item: decode(item[0], args.size), files)))
+        pixels = torch.stack(list(pool.map(lambda item: decode(item[0], size), files)))
     labels = torch.tensor([k for _, k in files])
     generator, held_out = torch.Generator().manual_seed(123), torch.zeros(len(labels), dtype=torch.bool)
     for k in range(len(folders)):
         members = (labels == k).nonzero().flatten()
         held_out[members[torch.randperm(len(members), generator=generator)][: len(members) // 2]] = True
+    return Images(pixels, labels, held_out, len(folders))
+
+
+def load_features(args: argparse.Namespace, device: torch.device) -> Features:
+    """Decode the training images and compute the frozen blocks."""
+    pixels, labels, held_out, classes = read_images(args.data, args.size)
     frozen = blocks(args.weights)[:FROZEN].to(device, memory_format=torch.channels_last)
-    train, val = images[~held_out], images[held_out]
+    train, val = pixels[~held_out], pixels[held_out]
     parts = [apply(frozen, part, device) for part in (train, train.flip(-1), val)]
-    return Features(
-        parts[0], parts[1], labels[~held_out].to(device), parts[2], labels[held_out].to(device), len(folders)
-    )
+    return Features(parts[0], parts[1], labels[~held_out].to(device), parts[2], labels[held_out].to(device), classes)
 
 
 def decode(file: Path, size: int) -> Tensor:

@@ -1,0 +1,151 @@
+"""Compare poolings by a linear classifier on frozen features, on held-out training images.
+
+The features are those of VGG-16's last convolution, reduced by a 1×1 convolution with BatchNorm and
+ReLU at its random start. The classifier is ridge regression onto one-hot labels; leave-one-out on
+the training half chooses its penalty. No learning rate, schedule or scale of the output enters, so
+the accuracy tells how well a function of the features separates the classes before anything is
+trained. Half of the training images of every class are held out; the test images are not read.
+
+Usage: python benchmarks/linear_probe.py --data FOLDER --weights FILE [--seeds 0 1 2] [--only GROUP]
+       FOLDER holds train/<class>/*.jpg, FILE the features of VGG-16 in torchvision's names. A seed
+       is that of the reduction. --append keeps the rows of other poolings, channels and seeds.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.frozen_blocks import BLOCKS, apply, blocks, read_images
+from benchmarks.measure import RESULTS, write_results
+from isice.models.reduce import Reduce
+from isice.pooling import create_pooling
+
+PC, CENTRED = "partial_correlation", "partial_correlation(center=True, {})"
+RIDGES = (0.1, 0.3, 1, 3, 10, 30, 100)
+RULES = ("ledoit_wolf", "oas", "schaefer_strimmer")
+# Group → poolings. A spectral map of the centred covariance is the inverse without the division.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "baselines": ("gap", "covariance", "isqrt_cov", "precision", "isice", "isice(ridge=1)", "isice(ridge=10)"),
+    "ridge": tuple(f"{PC}(ridge={r})" for r in RIDGES),
+    "centred": tuple(CENTRED.format(f"ridge={r}") for r in RIDGES),
+    "rule": tuple(CENTRED.format(f"ridge='{rule}'") for rule in RULES),
+    "map": tuple(
+        f"spectral_map(ridge={r}{options})"
+        for options in ("", ", kind='log'", ", power=0.5", ", normalize='correlation'")
+        for r in (1, 10, 30)
+    ),
+    "sums": (
+        "isqrt_cov(standardize=True) + partial_correlation(standardize=True)",
+        "partial_correlation(standardize=True) + partial_correlation(standardize=True, center=True)",
+        "gap + partial_correlation",
+    ),
+}
+PENALTIES = torch.logspace(-6, 1, 15, dtype=torch.float64)  # of the mean eigenvalue of the Gram matrix
+CHUNK = 50  # images pooled at a time
+
+
+class Data(NamedTuple):
+    """Features (B, 512, H, W) in bfloat16, labels, and the half held out."""
+
+    features: Tensor
+    labels: Tensor
+    held_out: Tensor
+
+
+def load(args: argparse.Namespace) -> Data:
+    """Decode the training images and compute the convolutions, or read them from the cache."""
+    if args.cache is not None and args.cache.exists():
+        return Data(**torch.load(args.cache))
+    images = read_images(args.data, args.size)
+    network = blocks(args.weights)[:BLOCKS].to(memory_format=torch.channels_last)
+    data = Data(apply(network, images.pixels, torch.device("cpu")).contiguous(), images.labels, images.held_out)
+    if args.cache is not None:
+        torch.save(data._asdict(), args.cache)
+    return data
+
+
+@torch.no_grad()
+def reduced(data: Data, channels: int, seed: int) -> Tensor:
+    """Return features (B, channels, H, W) after the reduction at its start."""
+    torch.manual_seed(seed)
+    reduce = Reduce(data.features.shape[1], channels)
+    reduce[1].momentum = None  # statistics of the whole training half
+    for part in data.features[~data.held_out].split(CHUNK):
+        reduce(part.float())
+    reduce.eval()
+    return torch.cat([reduce(part.float()).bfloat16() for part in data.features.split(CHUNK)])
+
+
+@torch.no_grad()
+def pooled(pooling: str, features: Tensor, held_out: Tensor) -> Tensor:
+    """Return the vectors (B, F) of a pooling, started from some training features if it wants."""
+    layer = create_pooling(pooling, features.shape[1]).eval()
+    layer.init_from(features[~held_out][:256].float())
+    return torch.cat([layer(part.float()) for part in features.split(CHUNK)])
+
+
+def probe(vectors: Tensor, labels: Tensor, held_out: Tensor) -> dict[str, float]:
+    """Return the accuracy on the held-out half, that of leave-one-out, and the penalty it chose."""
+    train, val = vectors[~held_out], vectors[held_out]
+    mean = train.mean(0)
+    train, val = train - mean, val - mean
+    gram, cross = (train @ train.T).double(), (val @ train.T).double()
+    target = torch.nn.functional.one_hot(labels[~held_out]).double()
+    average = target.mean(0)
+    values, basis = torch.linalg.eigh(gram)
+    values, projected = values.clamp(min=0), basis.T @ (target - average)
+    best = {"leave_one_out": -1.0}
+    for penalty in PENALTIES * values.mean():
+        weights = (values + penalty).reciprocal()
+        coefficients = basis @ (weights[:, None] * projected)
+        left_out = target - coefficients / (basis.square() @ weights)[:, None]
+        score = accuracy(left_out, labels[~held_out])
+        if score > best["leave_one_out"]:
+            best = {"leave_one_out": score, "penalty": float(penalty / values.mean())}
+            best["accuracy"] = accuracy(cross @ coefficients + average, labels[held_out])
+    return best
+
+
+def accuracy(scores: Tensor, labels: Tensor) -> float:
+    return float((scores.argmax(1) == labels).double().mean())
+
+
+def main() -> int:
+    """Write the record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS))
+    parser.add_argument("--channels", nargs="+", type=int, default=[256])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--cache", type=Path, help="file to keep the features in")
+    parser.add_argument("--append", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULTS / "linear_probe.json")
+    args = parser.parse_args()
+    data = load(args)
+    rows: list[dict[str, Any]] = json.loads(args.out.read_text(encoding="utf-8"))["rows"] if args.append else []
+    for channels in args.channels:
+        for seed in args.seeds:
+            features = reduced(data, channels, seed)
+            for group, pooling in ((name, pooling) for name in args.only for pooling in GROUPS[name]):
+                start = time.perf_counter()
+                key = {"group": group, "pooling": pooling, "channels": channels, "seed": seed}
+                rows = [row for row in rows if not key.items() <= row.items()]
+                rows.append(key | probe(pooled(pooling, features, data.held_out), data.labels, data.held_out))
+                print(rows[-1], f"{time.perf_counter() - start:.0f} s", flush=True)
+                title = f"linear classifier on frozen VGG-16 features, held-out training images, {args.size} px"
+                command = "python benchmarks/linear_probe.py --data FOLDER --weights FILE"
+                write_results(args.out, title, command, seed, torch.device("cpu"), rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
