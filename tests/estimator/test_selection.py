@@ -10,7 +10,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GroupKFold, KFold
 
-from isice.estimator import SparsePrecision, SparsePrecisionCV
+from isice.estimator import SparsePrecision, SparsePrecisionCV, parts
 
 from .chain import chain_samples
 
@@ -162,6 +162,22 @@ def test_a_small_memory_budget_changes_the_portions_and_not_the_result(selection
     assert max(sizes) == 3
     np.testing.assert_allclose(small.selection_curve_, large.selection_curve_, rtol=1e-6)
     np.testing.assert_allclose(small.precision_, large.precision_, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("selection", ["cv", "stars"])
+@pytest.mark.parametrize("size", [12, 70])
+def test_covariances_of_parts_are_kept_only_if_they_are_small(selection, size, monkeypatch):
+    x, held = np.random.default_rng(0).normal(size=(60, size)), []
+    options = {"selection": selection, "sparsities": [0.5, 0.3], "n_subsamples": 4, "tol": 1e-6}
+    kept = SparsePrecisionCV(**options).fit(x)
+    monkeypatch.setattr(parts, "KEPT_BYTES", 0)
+    covariance = parts.PartCovariances._covariance
+    monkeypatch.setattr(
+        parts.PartCovariances, "_covariance", lambda self, i: held.append(self.kept) or covariance(self, i)
+    )
+    computed = SparsePrecisionCV(**options).fit(x)
+    assert held == [None] * len(held) != []
+    np.testing.assert_array_equal(computed.selection_curve_, kept.selection_curve_)
 
 
 def test_the_path_is_kept_sparse():

@@ -19,6 +19,7 @@ from ..ops.graphical_lasso import GraphicalLassoResult, solve_path, sparsity_max
 from .covariances import Array
 from .criteria import CRITERIA, Criterion
 from .parameters import to_numpy
+from .parts import PartCovariances
 from .sparse_precision import SparsePrecision, threads
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class SparsePrecisionCV(SparsePrecision):
         n_subsamples: Subsamples of ``"stars"``.
         random_state: Seed of the subsamples.
         max_memory: Bytes that the solver may use: folds, subsamples and λ are solved as many at a
-            time as fit, at least one. The data and the path, kept sparse, come on top.
+            time as fit, at least one. The data, at most 32 MiB of covariances of folds or
+            subsamples, and the path, kept sparse, come on top.
         alphas: scikit-learn's name: the same as ``sparsities=alphas, scale="raw"``.
         scale, penalize_diagonal, weights, covariance_estimator, missing, reweight: See
             :class:`SparsePrecision`.
@@ -165,7 +167,9 @@ class SparsePrecisionCV(SparsePrecision):
     def _unit(self) -> str:
         return self.scale if self.alphas is None else "raw"
 
-    def _portions(self, covs: Array, sparsities: Array) -> Iterator[tuple[Places, Places, GraphicalLassoResult]]:
+    def _portions(
+        self, covs: Array | PartCovariances, sparsities: Array
+    ) -> Iterator[tuple[Places, Places, GraphicalLassoResult]]:
         """Solve matrices (P, D, D) for every λ (L,) in portions that fit into ``max_memory``.
 
         Yield the places of the λ and of the matrices, and the result of each portion.
@@ -182,7 +186,7 @@ class SparsePrecisionCV(SparsePrecision):
             yield value, matrix, self._solve(covs[matrix], sparsities[value])
 
     def _paths(
-        self, covs: Array, sparsities: Array, count: int
+        self, covs: Array | PartCovariances, sparsities: Array, count: int
     ) -> Iterator[tuple[Places, Places, GraphicalLassoResult]]:
         """Solve ``count`` matrices at a time along the path, each λ from the solutions before."""
         grid, options = torch.as_tensor(sparsities, device=self.device), self._solver_options()

@@ -21,6 +21,7 @@ from .covariances import Array, constant_variables, covariance, effective_sample
 from .graph import GraphMixin
 from .inference import InferenceMixin
 from .parameters import SolverParameters, to_numpy
+from .parts import PartCovariances
 from .refit import refit_on_support
 from .reweighting import REWEIGHTINGS
 
@@ -184,22 +185,17 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
             return samples
         return covariance(samples, self._source, sample_weight=sample_weight, assume_centered=self.assume_centered)
 
-    def _part_covariances(self, samples: Array, weight: Array | None, parts: Sequence[Array], cov: Array) -> Array:
-        """Covariances of parts of the samples (P, D, D).
+    def _part_covariances(
+        self, samples: Array, weight: Array | None, parts: Sequence[Array], cov: Array
+    ) -> PartCovariances:
+        """Return covariances of parts of the samples; warn of variables constant in some."""
 
-        A variable that is constant in a part keeps the variance of all samples
-        and is uncorrelated there.
-        """
-        covs = np.empty((len(parts), *cov.shape))
-        for place, part in enumerate(parts):
-            covs[place] = self._covariance(samples[part], None if weight is None else weight[part])
-        variance = np.diagonal(covs, axis1=-2, axis2=-1)
-        constant = variance <= 1e-14 * np.diag(cov)
-        for part, fixed in zip(covs, constant, strict=True):
-            part[fixed], part[:, fixed] = 0.0, 0.0
-            part[fixed, fixed] = np.diag(cov)[fixed]
-        if constant.any():
-            names = ", ".join(self._variable_names()[i] for i in np.flatnonzero(constant.any(axis=0)))
+        def compute(part: Array) -> Array:
+            return self._covariance(samples[part], None if weight is None else weight[part])
+
+        covs = PartCovariances(compute, parts, cov)
+        if covs.constant.any():
+            names = ", ".join(self._variable_names()[i] for i in np.flatnonzero(covs.constant))
             warnings.warn(
                 f"{type(self).__name__}: constant in some fold or subsample, and treated as uncorrelated there: "
                 f"{names}; drop such variables, or use fewer or stratified folds.",
