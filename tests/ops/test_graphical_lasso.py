@@ -313,3 +313,23 @@ def test_the_certificate_in_float32_includes_the_units():
 def test_one_sparsity_per_matrix_may_have_the_shape_of_a_matrix_if_the_batch_has():
     cov = torch.eye(2).expand(2, 2, 2, 2)
     assert graphical_lasso(cov, torch.full((2, 2), 0.1)).precision.shape == (2, 2, 2, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [6, 20, 80])
+@pytest.mark.parametrize("weight", [1e6, 1e30, 1e200])
+def test_a_large_weight_forbids_an_entry(size, weight, dtype):
+    cov = sample_cov(size, 3 * size)
+    place = torch.arange(size)
+    allowed = (place[:, None] - place).abs() <= 1
+    weights = torch.full_like(cov, weight).masked_fill_(allowed, 1.0)
+    found = graphical_lasso(cov.to(dtype), 0.1, weights=weights, tol=1e-5)
+    exact = graphical_lasso(cov, 0.1, weights=weights.clamp(max=50), tol=1e-9)
+    assert float(found.gap) <= 1e-5 * size
+    assert bool((found.precision[~allowed] == 0).all())
+    torch.testing.assert_close(found.precision.double(), exact.precision, rtol=0.02, atol=0.02)
+
+
+def test_asymmetric_weights_are_refused():
+    with pytest.raises(ValueError, match=r"expected symmetric weights, got 1 and 0 for variables 0 and 1"):
+        graphical_lasso(sample_cov(5, 20), 0.1, weights=torch.triu(torch.ones(5, 5)))

@@ -42,8 +42,9 @@ class GraphicalLassoResult(NamedTuple):
         covariance: Θ⁻¹ (..., D, D).
         gap: Duality gap (...) in float64, an upper bound on the objective minus its minimum.
         n_iter: Iterations (...): Newton steps of a sparse problem on a CPU, otherwise of ADMM.
-        dual: Dual point W (..., D, D) in float64, with |W − S| ≤ Λ. The gap is −logdet Θ + ⟨S, Θ⟩ +
-            Σ Λ_ij|Θ_ij| − logdet W − D, in float64, of the S, Λ and Θ given and returned.
+        dual: Dual point W (..., D, D) in float64, with |W − S| ≤ Λ if the gap is finite. The gap is
+            −logdet Θ + ⟨S, Θ⟩ + Σ Λ_ij|Θ_ij| − logdet W − D, in float64, of the S, Λ and Θ given
+            and returned.
     """
 
     precision: Tensor
@@ -116,7 +117,7 @@ def graphical_lasso(
     with torch.autocast(cov.device.type, enabled=False):
         penalty = _penalty("graphical_lasso", cov, sparsity, weights, scale)
         if check_input and not torch.compiler.is_compiling():
-            _check_solvable(cov, penalty, penalize_diagonal)
+            _check_solvable(cov, penalty, weights, penalize_diagonal)
         shape = torch.broadcast_shapes(cov.shape[:-2], penalty.shape[:-2])
         size = cov.shape[-1]
         flat_cov = cov.expand(*shape, size, size).reshape(-1, size, size)
@@ -204,7 +205,7 @@ def _cpu_path(
 ) -> Iterator[GraphicalLassoResult]:
     unit = _penalty("graphical_lasso_path", cov, 1.0, weights, scale)
     for sparsity in sparsities[[0, -1]]:
-        _check_solvable(cov, unit * sparsity, penalize_diagonal=False)
+        _check_solvable(cov, unit * sparsity, weights, penalize_diagonal=False)
     shape, size = torch.broadcast_shapes(cov.shape[:-2], unit.shape[:-2]), cov.shape[-1]
     first, second = (m.expand(*shape, size, size).reshape(-1, size, size) for m in (cov, unit))
     standard, unit, deviation = standardize(first, second, penalize_diagonal=False)[:3]
@@ -324,11 +325,13 @@ def _penalty(who: str, cov: Tensor, sparsity: float | Tensor, weights: Tensor | 
     return penalty
 
 
-def _check_solvable(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) -> None:
+def _check_solvable(cov: Tensor, penalty: Tensor, weights: Tensor | None, penalize_diagonal: bool) -> None:
     """Raise ValueError on input for which the minimum does not exist or has no meaning."""
     who = "graphical_lasso"
     cov, penalty = cov.detach(), penalty.detach()
     check_symmetric(who, cov, penalty)
+    if weights is not None:
+        _check_weights(who, weights.detach())
     if bool((penalty < 0).any()):
         raise ValueError(f"{who}: expected sparsity ≥ 0 and weights ≥ 0, got {float(penalty.min()):.3g}.")
     variance = cov.diagonal(dim1=-2, dim2=-1)
@@ -345,6 +348,18 @@ def _check_solvable(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) -> No
         raise ValueError(
             f"{who}: expected positive definite matrices where sparsity is 0, got a singular one, so the "
             "problem has no minimum; use a sparsity above 0."
+        )
+
+
+def _check_weights(who: str, weights: Tensor) -> None:
+    """Raise ValueError unless the weights are symmetric."""
+    asymmetry = (weights - weights.mT).abs()
+    worst = int(asymmetry.argmax())
+    if float(asymmetry.flatten()[worst]) > MAX_ASYMMETRY * float(weights.max()):
+        row, column = worst // weights.shape[-1] % weights.shape[-1], worst % weights.shape[-1]
+        raise ValueError(
+            f"{who}: expected symmetric weights, got {float(weights.flatten()[worst]):.3g} and "
+            f"{float(weights.mT.flatten()[worst]):.3g} for variables {row} and {column}; pass (W + Wᵀ)/2."
         )
 
 

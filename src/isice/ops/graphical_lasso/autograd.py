@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .certificate import chunks, duality_gap, inverse_if_positive
 from .polish import solve_on_support
-from .solver import SATURATE, SINGLE_PRECISION_LIMIT, Outputs, solve
+from .solver import SATURATE, SINGLE_PRECISION_LIMIT, Outputs, largest_penalty, solve
 
 ROUGH_GRADIENT = 1e-3  # accuracy of an unpolished float32 gradient's system; the solution itself is off by 1 to 20 %
 ROUGH_TOL = 5e-4  # tolerance from which on the gradient's system is solved to its own error only
@@ -37,9 +37,14 @@ class Problem(NamedTuple):
 
         The gap is that of the standardized problem. In float64 it is that of the result, too.
         """
-        standard, weights, scale, solvable = standardize(
-            self.cov.to(dtype), self.penalty.to(dtype), self.penalize_diagonal
-        )
+        penalty = self.penalty.clamp(max=0.25 * torch.finfo(dtype).max).to(dtype)
+        standard, weights, scale, solvable = standardize(self.cov.to(dtype), penalty, self.penalize_diagonal)
+        del penalty
+        limit = largest_penalty(standard)
+        limited = bool((weights > limit).any())
+        if limited:
+            forbidden = weights > limit
+            torch.minimum(weights, limit, out=weights)
         start = None if init is None else _finite_start(init.to(dtype), scale * scale.mT, solvable)
         result = solve(standard, weights, tol, max_iter, start)
         del standard, weights
@@ -54,7 +59,9 @@ class Problem(NamedTuple):
         if not bool(solvable.all()):
             for tensor in (result.precision, result.covariance, result.gap, result.dual):
                 tensor[~solvable] = math.nan
-        return result
+        if limited:
+            result.precision.masked_fill_(forbidden, 0.0)
+        return self.certify(result) if limited and self.cov.dtype == torch.float64 else result
 
     def certify(self, result: Outputs) -> Outputs:
         """Return the result with a feasible dual and the gap of the given S, Λ, Θ in float64."""

@@ -69,6 +69,16 @@ def solve(
     return _solve_by_components(cov, penalty, tol, max_iter, init, strategy)
 
 
+def largest_penalty(cov: Tensor) -> Tensor:
+    """Return a bound (B, 1, 1) above which a penalty makes no difference, for a unit diagonal.
+
+    A positive definite W with unit diagonal has |W_ij| < 1, so |W_ij − S_ij| ≤ Λ_ij never binds for
+    Λ_ij ≥ 1 + |S_ij|, and Θ_ij is zero. Larger numbers slow ADMM down and overflow.
+    """
+    smallest, largest = cov.flatten(1).aminmax(dim=1)
+    return 2 * torch.maximum(-smallest, largest)[:, None, None]
+
+
 def _solve_by_components(
     cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: Tensor | None, strategy: Strategy | None
 ) -> Outputs:
