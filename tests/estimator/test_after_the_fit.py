@@ -205,3 +205,30 @@ def test_the_plots_are_reachable_from_the_estimator():
     assert [text.get_text() for text in ax.texts] == [str(i) for i in range(8)]
     assert model.plot_path().get_xlabel() == "sparsity λ"
     assert model.plot_selection().get_ylabel() == "EBIC"
+
+
+def test_edge_stability_resamples_weights_with_their_samples():
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    x[:, 1] += np.where(np.arange(200) < 100, -1.0, 1.0) * x[:, 0]
+    weight = np.r_[np.full(100, 0.01), np.ones(100)]
+    model = SparsePrecision(0.1).fit(x, sample_weight=weight)
+    stability = model.edge_stability(x, weight, n_bootstraps=10)
+    assert stability.frequency[0, 1] == 1
+    assert stability.low[0, 1] < model.partial_correlation_[0, 1] < stability.high[0, 1]
+    with pytest.raises(ValueError, match="expected the samples of the fit with their sample_weight"):
+        model.edge_stability(x, n_bootstraps=2)
+
+
+def test_edge_stability_needs_the_samples_of_the_fit():
+    x = chain_samples(50, 4)
+    with pytest.raises(ValueError, match="features"):
+        SparsePrecision(0.1).fit(x).edge_stability(x[:, :3])
+    with pytest.raises(ValueError, match="expected a fit to samples, got one to a precomputed covariance"):
+        SparsePrecision(0.1, covariance="precomputed").fit(np.cov(x.T)).edge_stability(x)
+
+
+def test_p_values_of_another_estimate_are_warned_of():
+    with pytest.warns(UserWarning, match="p-values are those of the plain penalty, and the fit has refit"):
+        SparsePrecision(0.1, refit="support").fit(chain_samples(100, 4)).debiased()
+    with pytest.raises(ValueError, match="n_samples"):
+        SparsePrecision(0.1).fit(chain_samples(100, 4)).debiased(n_samples=0)

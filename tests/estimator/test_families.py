@@ -105,3 +105,18 @@ def test_wrong_options_are_refused_at_fit(model, message):
     x, y = two_classes()
     with pytest.raises(ValueError, match=message):
         model.fit(x, y)
+
+
+def test_constant_variables_are_named():
+    x, y = np.random.default_rng(0).normal(size=(60, 4)), np.repeat(["a", "b"], 30)
+    x[:30, 2] = 0.1
+    with pytest.raises(ValueError, match=r"vary in class 'a', got constant values of 2; drop constant variables\."):
+        JointSparsePrecision().fit(x, y)
+    x[:, 2] = 0.1
+    with pytest.raises(ValueError, match=r"expected variables that vary, got constant values of 2;"):
+        LatentSparsePrecision().fit(x)
+
+
+def test_classes_need_labels():
+    with pytest.raises(ValueError, match=r"expected class labels y \(N,\), got None"):
+        JointSparsePrecision().fit(np.eye(4), None)

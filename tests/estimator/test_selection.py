@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.covariance import GraphicalLasso
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import NotFittedError
@@ -74,8 +75,29 @@ def test_rank_correlations_choose_the_same_after_a_monotone_transformation(sourc
 
 def test_a_fold_without_weight_is_an_error():
     x, weight = chain_samples(60, 4), np.r_[np.zeros(12), np.ones(48)]
-    with np.errstate(all="ignore"), pytest.raises(ValueError, match=r"covariance in every fold, got none in fold 0 "):
-        SparsePrecisionCV(cv=KFold(5), sparsities=3).fit(x, sample_weight=weight)
+    splits = list(KFold(5).split(x))
+    with pytest.raises(ValueError, match=r"positive weight in .* every fold, got none in fold 0;"):
+        SparsePrecisionCV(cv=splits, sparsities=3).fit(x, sample_weight=weight)
+
+
+@pytest.mark.parametrize("selection", ["cv", "ebic", "stars"])
+def test_samples_of_weight_zero_are_left_out(selection):
+    x, weight = chain_samples(60, 4), np.r_[np.zeros(12), np.ones(48)]
+    groups = np.arange(60) % 5
+    model = SparsePrecisionCV(selection=selection, cv=GroupKFold(3), sparsities=[0.3, 0.1], n_subsamples=3)
+    weighted = clone(model).fit(x, sample_weight=weight, groups=groups)
+    without = clone(model).fit(x[12:], groups=groups[12:])
+    np.testing.assert_allclose(weighted.selection_curve_, without.selection_curve_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("source", ["spearman", "kendall", "nonparanormal"])
+def test_rank_correlations_of_a_rare_category_are_selected(source):
+    x = (np.random.default_rng(0).normal(size=(60, 4)) > 0).astype(float)
+    x[:, 3] = 0
+    x[3:6, 3] = 1
+    with pytest.warns(UserWarning, match=r"uncorrelated there: 3;"):
+        model = SparsePrecisionCV(cv=KFold(5), covariance_estimator=source, sparsities=[0.4, 0.2]).fit(x)
+    assert np.isfinite(model.selection_curve_).all()
 
 
 def test_groups_stay_together():

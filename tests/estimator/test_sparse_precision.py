@@ -5,10 +5,11 @@ import inspect
 import numpy as np
 import pytest
 import torch
-from sklearn.covariance import GraphicalLasso, log_likelihood
+from sklearn.base import clone
+from sklearn.covariance import EmpiricalCovariance, GraphicalLasso, log_likelihood
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import KFold
+from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import isice.functional as F
@@ -221,3 +222,50 @@ def test_n_jobs_limits_the_threads_during_the_fit_only():
 def test_unfitted_use_is_an_error():
     with pytest.raises((NotFittedError, AttributeError)):
         SparsePrecision().score(chain_samples(10))
+
+
+@pytest.mark.parametrize("model", [SparsePrecision(), SparsePrecisionCV(selection="ebic", sparsities=3)])
+def test_a_variable_that_is_constant_where_the_weight_is_positive_is_named(model):
+    x = np.random.default_rng(0).normal(size=(60, 5))
+    x[:30, 2] = 0.1
+    with pytest.raises(ValueError, match=r"got constant values of 2; drop constant variables"):
+        clone(model).fit(x, sample_weight=np.r_[np.ones(30), np.zeros(30)])
+
+
+def test_about_zero_a_constant_variable_has_a_second_moment():
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    x[:, 0] = 1.0
+    model = SparsePrecision(0.9, assume_centered=True).fit(x)
+    np.testing.assert_allclose(model.precision_[0, 0], 1.0, rtol=1e-6)
+    x[:, 0] = 0.0
+    with pytest.raises(ValueError, match=r"got constant values of 0"):
+        SparsePrecision(0.9, assume_centered=True).fit(x)
+
+
+def test_samples_with_missing_values_have_a_score():
+    x = chain_samples(200, 5)
+    complete = SparsePrecision(0.1).fit(x)
+    assert complete.score(x) == pytest.approx(EmpiricalCovariance.score(complete, x), rel=1e-12)
+    x[np.random.default_rng(1).random(x.shape) < 0.05] = np.nan
+    search = GridSearchCV(SparsePrecision(missing="pairwise"), {"sparsity": [0.9, 0.1]}).fit(x)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_params_ == {"sparsity": 0.1}
+
+
+def test_a_score_needs_a_fit():
+    with pytest.raises(NotFittedError):
+        SparsePrecision().score(np.eye(3))
+
+
+@pytest.mark.parametrize("n_jobs", [0, 1.5, "a"])
+def test_a_wrong_number_of_threads_is_refused(n_jobs):
+    with pytest.raises(ValueError, match="expected n_jobs as None, a number of threads or −1"):
+        SparsePrecision(n_jobs=n_jobs).fit(chain_samples(20, 3))
+
+
+@pytest.mark.parametrize("reweight", ["adaptive", "scad", "mcp"])
+def test_reweighting_no_penalty_changes_nothing(reweight):
+    x = chain_samples(100, 4)
+    found, plain = SparsePrecision(0, reweight=reweight).fit(x), SparsePrecision(0).fit(x)
+    np.testing.assert_allclose(found.precision_, plain.precision_, rtol=1e-5)
+    assert not hasattr(found, "costs_")

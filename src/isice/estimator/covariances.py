@@ -36,9 +36,11 @@ def location(samples: Array, sample_weight: Array | None, assume_centered: bool)
     return np.asarray((weight * np.nan_to_num(samples)).sum(axis=0) / weight.sum(axis=0))
 
 
-def constant_variables(samples: Array) -> NDArray[np.bool_]:
-    """Which variables have one value only, missing ones apart (D,)."""
+def constant_variables(samples: Array, assume_centered: bool = False) -> NDArray[np.bool_]:
+    """Which variables have one value only, missing ones apart (D,), or zeros only about zero."""
     missing = np.isnan(samples)
+    if assume_centered:
+        return np.asarray((missing | (samples == 0)).all(axis=0))
     lowest, highest = np.where(missing, np.inf, samples).min(axis=0), np.where(missing, -np.inf, samples).max(axis=0)
     return np.asarray(highest <= lowest)
 

@@ -11,7 +11,15 @@ from sklearn.model_selection import check_cv
 from sklearn.utils import check_random_state
 
 from .._checks import check_int, check_number
-from .covariances import RANKS, Array, covariance, effective_samples, location
+from .covariances import (
+    RANKS,
+    Array,
+    covariance,
+    effective_samples,
+    location,
+    nearest_correlation,
+    rank_correlation,
+)
 
 if TYPE_CHECKING:
     from .selection import SparsePrecisionCV
@@ -88,6 +96,13 @@ class HeldOutLikelihood(Criterion):
         """Covariances of the training part of each fold."""
         self.samples, self.weight = samples, weight
         self.folds = list(check_cv(self.model.cv, y, classifier=False).split(samples, y, groups))
+        if weight is not None:
+            empty = [fold for fold, parts in enumerate(self.folds) if not all(weight[part].any() for part in parts)]
+            if empty:
+                raise ValueError(
+                    "SparsePrecisionCV: expected samples of positive weight in the training and the test part of "
+                    f"every fold, got none in fold {', '.join(map(str, empty))}; leave out samples of weight zero."
+                )
         self.train = self.model._part_covariances(samples, weight, [train for train, _ in self.folds], self.cov)
 
     @property
@@ -101,9 +116,7 @@ class HeldOutLikelihood(Criterion):
         """
         model, samples, weight, (train, test) = self.model, self.samples, self.weight, self.folds[fold]
         if self._from_ranks:
-            cov = covariance(samples[test], cast(str, model._source))
-            scale = np.sqrt(np.diagonal(cov))
-            return np.asarray(cov / (scale[:, None] * scale))
+            return nearest_correlation(rank_correlation(samples[test], cast(str, model._source)))
         own, others = (None if weight is None else weight[part] for part in (test, train))
         mean = location(samples[train], others, model.assume_centered)
         return covariance(samples[test] - mean, "empirical", sample_weight=own, assume_centered=True)

@@ -1,5 +1,6 @@
 """The graph of a fitted precision matrix: networkx export and plots."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ class GraphMixin:
 
     precision_: NDArray[np.float64]
     partial_correlation_: NDArray[np.float64]
+    _variable_names: Callable[[], list[str]]
 
     def to_networkx(self) -> "networkx.Graph":
         """Return the graph of the nonzero partial correlations, without self-loops.
@@ -49,8 +51,3 @@ class GraphMixin:
 
         check_is_fitted(self, "partial_correlation_")
         return plot_graph(self.partial_correlation_, **{"labels": self._variable_names(), **options})
-
-    def _variable_names(self) -> list[str]:
-        """Names of the columns of X, or their numbers."""
-        count: int = self.n_features_in_  # type: ignore[attr-defined]
-        return [str(name) for name in getattr(self, "feature_names_in_", range(count))]

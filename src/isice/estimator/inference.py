@@ -1,15 +1,16 @@
 """Inference after the fit: debiased estimates with p-values, bootstrap stability of edges."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import false_discovery_control, norm
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._checks import check_int, check_number
-from .covariances import Array
+from .covariances import Array, effective_samples
 
 BATCH = 16  # resamples solved at a time
 
@@ -105,18 +106,34 @@ class InferenceMixin:
                 f"{who}: expected complete samples for p-values, got missing values, which count for less; pass "
                 "n_samples=, such as the smallest number of samples that have both variables of a pair."
             )
+        if n_samples is not None:
+            check_number(who, "n_samples", n_samples, strict=True)
+        unsuitable = [name for name in ("reweight", "threshold", "refit") if getattr(self, name)]
+        if unsuitable:
+            warnings.warn(
+                f"{who}: the p-values are those of the plain penalty, and the fit has {', '.join(unsuitable)}.",
+                UserWarning,
+                stacklevel=2,
+            )
         count = self.n_samples_ if n_samples is None else n_samples
         if count is None:
             raise ValueError(f"{who}: expected n_samples with a precomputed covariance, got None; pass n_samples=.")
         return debias(self.precision_, self.sample_covariance_, count, fdr)
 
     def edge_stability(
-        self, X: ArrayLike, *, n_bootstraps: int = 100, confidence: float = 0.95, random_state: Any = 0
+        self,
+        X: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        n_bootstraps: int = 100,
+        confidence: float = 0.95,
+        random_state: Any = 0,
     ) -> EdgeStability:
         """Refit to bootstrap samples of X at the fitted λ and return how often each edge is found.
 
         Args:
             X: The samples (N, D) of the fit.
+            sample_weight: Their weights (N,) if the fit had some; they are resampled with them.
             n_bootstraps: Number of bootstrap samples, solved in batches.
             confidence: Coverage of the percentile intervals of the partial correlations.
             random_state: Seed of the resampling.
@@ -137,10 +154,18 @@ class InferenceMixin:
                 f"{who}: expected the penalized estimate for edge_stability, got refit={model.refit!r} and "
                 f"threshold={model.threshold:g}; fit a model without them."
             )
-        samples, _ = model._validated(X)
-        rng, cov = check_random_state(random_state), model._covariance(samples)
+        if self.n_samples_ is None:
+            raise ValueError(f"{who}: expected a fit to samples, got one to a precomputed covariance.")
+        validate_data(self, X, reset=False, skip_check_array=True)
+        samples, weight = model._validated(X, sample_weight)
+        if not np.isclose(effective_samples(samples, weight), self.n_samples_):
+            raise ValueError(
+                f"{who}: expected the samples of the fit with their sample_weight, which count as "
+                f"{self.n_samples_:g}, got samples that count as {effective_samples(samples, weight):g}."
+            )
+        rng, cov = check_random_state(random_state), model._covariance(samples, weight)
         parts = [rng.randint(len(samples), size=len(samples)) for _ in range(n_bootstraps)]
-        covs = model._part_covariances(samples, None, parts, cov)
+        covs = model._part_covariances(samples, weight, parts, cov)
         correlations = []
         for first in range(0, n_bootstraps, BATCH):
             precision = model._solve(covs[first : first + BATCH], model.sparsity).precision.cpu().numpy()

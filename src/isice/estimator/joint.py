@@ -27,7 +27,7 @@ class JointSparsePrecision(SolverParameters, BaseEstimator):  # type: ignore[mis
 
     Args:
         sparsity: λ₁ ≥ 0 on every entry off the diagonal.
-        similarity: λ₂ ≥ 0 on what differs between the classes.
+        similarity: λ₂ ≥ 0, weight of the penalty that ties the classes together.
         penalty: ``"group"``: classes share which edges exist; ``"fused"``: they also share
             their strengths; ``"time_varying"``: each class resembles the one before it, in the
             order of the sorted labels.
@@ -65,13 +65,17 @@ class JointSparsePrecision(SolverParameters, BaseEstimator):  # type: ignore[mis
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to samples X (N, D) with class labels y (N,); every class needs two samples."""
         self._check_parameters()
+        if y is None:
+            raise ValueError("JointSparsePrecision: expected class labels y (N,), got None; pass fit(X, y).")
         samples, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(labels)
         self.classes_, counts = np.unique(labels, return_counts=True)
         if counts.min() < 2:
             rare = self.classes_[counts.argmin()]
-            raise ValueError(f"JointSparsePrecision: expected at least 2 samples per class, got 1 of class {rare!r}.")
+            raise ValueError(f"JointSparsePrecision: expected at least 2 samples per class, got 1 of class '{rare}'.")
         parts = [samples[labels == label] for label in self.classes_]
+        for label, part in zip(self.classes_, parts, strict=True):
+            self._refuse_constant(self._constant(part, self.covariance_estimator), among=f" in class '{label}'")
         self.location_ = np.stack([0 * x[0] if self.assume_centered else x.mean(axis=0) for x in parts])
         covs = [covariance(x, self.covariance_estimator, assume_centered=self.assume_centered) for x in parts]
         result = joint_graphical_lasso(

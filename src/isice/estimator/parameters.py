@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .._checks import check_choice, check_int, check_number
 from ..ops.correlation import partial_correlation
-from .covariances import Array, check_covariance_estimator
+from .covariances import Array, check_covariance_estimator, constant_variables
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -33,6 +34,25 @@ class SolverParameters:
         for name in numbers:
             if getattr(self, name, None) is not None:
                 check_number(who, name, plain(name))
+
+    def _refuse_constant(self, constant: NDArray[np.bool_], *, among: str = "", advice: str = "") -> None:
+        """Raise, with names, if there are variables without variance."""
+        if constant.any():
+            names = ", ".join(self._variable_names()[i] for i in np.flatnonzero(constant))
+            raise ValueError(
+                f"{type(self).__name__}: expected variables that vary{among}, got constant values of {names}; drop "
+                f"constant variables{advice}."
+            )
+
+    def _variable_names(self) -> list[str]:
+        """Names of the columns of X, or their numbers."""
+        count: int = self.n_features_in_  # type: ignore[attr-defined]
+        return [str(name) for name in getattr(self, "feature_names_in_", range(count))]
+
+    def _constant(self, samples: Array, source: Any) -> NDArray[np.bool_]:
+        """Which variables have no variance in the samples (D,)."""
+        about_zero = self.assume_centered and isinstance(source, str) and source == "empirical"
+        return constant_variables(samples, assume_centered=about_zero)
 
     def _plain(self, name: str) -> Any:
         value = getattr(self, name)

@@ -8,16 +8,16 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import clone
-from sklearn.covariance import EmpiricalCovariance
+from sklearn.covariance import EmpiricalCovariance, log_likelihood
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
 from .._checks import check_choice
 from ..ops.correlation import partial_correlation
 from ..ops.graphical_lasso import SCALES, GraphicalLassoResult, graphical_lasso
-from .covariances import Array, constant_variables, covariance, effective_samples, location
+from .covariances import Array, covariance, effective_samples, location
 from .graph import GraphMixin
 from .inference import InferenceMixin
 from .parameters import SolverParameters, to_numpy
@@ -66,7 +66,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         covariance_: Its inverse (D, D).
         partial_correlation_: −Θ_ij/√(Θ_ii Θ_jj), unit diagonal (D, D).
         dual_gap_: The objective is at most this far above its minimum; of the last problem solved.
-        costs_: Objective and duality gap at the solution, a list of one pair.
+        costs_: Objective and duality gap at the solution, one pair; not with ``reweight``.
         n_iter_: Iterations.
         location_: Mean (D,).
         sample_covariance_: The matrix S that was solved for (D, D).
@@ -103,6 +103,14 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         cov = self._covariance(samples, weight)
         result = self._solve(cov, sparsity)
         return self._store(samples, weight, cov, sparsity, *(to_numpy(tensor) for tensor in result))
+
+    def score(self, X_test: ArrayLike, y: Any = None) -> float:
+        """Return the mean Gaussian log-likelihood of samples (N, D) about the fitted mean."""
+        check_is_fitted(self, "precision_")
+        finite = "allow-nan" if self.missing == "pairwise" else True
+        samples = validate_data(self, X_test, dtype=np.float64, reset=False, ensure_all_finite=finite)
+        cov = covariance(samples - self.location_, "empirical", assume_centered=True)
+        return float(log_likelihood(cov, self.precision_))
 
     def fit_batch(self, subjects: Sequence[ArrayLike]) -> list[Self]:
         """Fit one estimator per subject, as one batch; their numbers of samples may differ.
@@ -153,32 +161,31 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         )
         if precomputed and samples.shape[0] != samples.shape[1]:
             raise ValueError(f"{who}: expected a precomputed covariance matrix (D, D), got shape {samples.shape}.")
-        self._check_variances(np.diag(samples) <= 0 if precomputed else constant_variables(samples))
-        if sample_weight is None:
-            return samples, None
-        if self._source != "empirical":
-            raise ValueError(
-                f"{who}: expected no sample_weight with covariance_estimator={self._source!r}; use 'empirical'."
-            )
-        return samples, _check_sample_weight(sample_weight, samples, dtype=np.float64, ensure_non_negative=True)
+        weight = None
+        if sample_weight is not None:
+            if self._source != "empirical":
+                raise ValueError(
+                    f"{who}: expected no sample_weight with covariance_estimator={self._source!r}; use 'empirical'."
+                )
+            weight = _check_sample_weight(sample_weight, samples, dtype=np.float64, ensure_non_negative=True)
+        if not (self.penalize_diagonal and self._unit == "raw"):
+            counted = samples if weight is None else samples[weight > 0]
+            constant = np.diag(samples) <= 0 if precomputed else self._constant(counted, self._source)
+            self._refuse_constant(constant, advice=", or pass scale='raw' and penalize_diagonal=True")
+        return samples, weight
 
     def _check_parameters(self) -> None:
         who = type(self).__name__
         self._check_solver(SCALES, self._source, ("threshold", "sparsity", "alpha"))
         check_choice(who, "missing", self.missing, ("raise", "pairwise"))
+        if self.n_jobs is not None and (not isinstance(self.n_jobs, int | np.integer) or self.n_jobs == 0):
+            raise ValueError(
+                f"{who}: expected n_jobs as None, a number of threads or −1 for all cores, got {self.n_jobs!r}."
+            )
         if self.refit is not None:
             check_choice(who, "refit", self.refit, ("support",))
         if self.reweight is not None:
             check_choice(who, "reweight", self.reweight, REWEIGHTINGS)
-
-    def _check_variances(self, constant: NDArray[np.bool_]) -> None:
-        """Raise, with names, if a variable without variance makes the problem unbounded."""
-        if constant.any() and not (self.penalize_diagonal and self._unit == "raw"):
-            names = ", ".join(self._variable_names()[i] for i in np.flatnonzero(constant))
-            raise ValueError(
-                f"{type(self).__name__}: expected variables that vary, got constant values of {names}; drop constant "
-                "variables, or pass scale='raw' and penalize_diagonal=True."
-            )
 
     def _covariance(self, samples: Array, sample_weight: Array | None = None) -> Array:
         if isinstance(self._source, str) and self._source == "precomputed":
@@ -206,7 +213,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
 
     def _solve(self, cov: Array, sparsity: Any) -> GraphicalLassoResult:
         """Solve a batch (..., D, D) for λ (...), reweighting included."""
-        matrix = torch.as_tensor(cov, dtype=torch.float64, device=self.device)
+        matrix = torch.as_tensor(np.require(cov, requirements="W"), dtype=torch.float64, device=self.device)
         lam = torch.as_tensor(sparsity, dtype=torch.float64, device=self.device)
         options = self._solver_options()
         given = options["weights"]
@@ -216,7 +223,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
                 return result
             for _ in range(REWEIGHTING_STEPS):
                 magnitude = result.precision.abs() * self._units(matrix)
-                weights = REWEIGHTINGS[self.reweight](magnitude, lam[..., None, None])
+                weights = REWEIGHTINGS[self.reweight](magnitude, lam[..., None, None]).nan_to_num(1.0)  # of λ = 0
                 options["weights"] = weights if given is None else weights * given
                 result = graphical_lasso(matrix, lam, init=result, **options)
         return result
@@ -253,7 +260,8 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         self.n_samples_ = None if precomputed else effective_samples(samples, weight)
         self.has_missing_ = not precomputed and bool(np.isnan(samples).any())
         self.sample_covariance_, self.sparsity_ = cov, float(sparsity)
-        self.costs_ = [(self._objective(cov, sparsity, precision), float(gap))]
+        if self.reweight is None:
+            self.costs_ = [(self._objective(cov, sparsity, precision), float(gap))]
         self.precision_, self.covariance_ = precision, covariance_
         self.dual_gap_, self.n_iter_ = float(gap), int(n_iter)
         self._remove_and_refit()
@@ -299,10 +307,10 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
 
 @contextlib.contextmanager
 def threads(n_jobs: int | None) -> Iterator[None]:
-    """Limit torch to ``n_jobs`` CPU threads, −1 for all cores."""
-    before = torch.get_num_threads()
+    """Limit torch to ``n_jobs`` CPU threads, −1 for all cores, −2 for all but one."""
+    before, cores = torch.get_num_threads(), torch.multiprocessing.cpu_count()
     if n_jobs is not None:
-        torch.set_num_threads(n_jobs if n_jobs > 0 else torch.multiprocessing.cpu_count())
+        torch.set_num_threads(min(cores, n_jobs) if n_jobs > 0 else max(1, cores + 1 + n_jobs))
     try:
         yield
     finally:
