@@ -105,7 +105,9 @@ def probe(vectors: Tensor, labels: Tensor, held_out: Tensor) -> dict[str, float]
     for penalty in PENALTIES * values.mean():
         weights = (values + penalty).reciprocal()
         coefficients = basis @ (weights[:, None] * projected)
-        left_out = target - coefficients / (basis.square() @ weights)[:, None]
+        # Of I minus the hat matrix, over the penalty; the intercept takes 1/n off its diagonal.
+        kept = basis.square() @ weights - 1 / (len(target) * penalty)
+        left_out = target - coefficients / kept[:, None]
         score = accuracy(left_out, labels[~held_out])
         if score > best["leave_one_out"]:
             best = {"leave_one_out": score, "penalty": float(penalty / values.mean())}

@@ -1,0 +1,31 @@
+"""The linear probe of the benchmarks: leave-one-out against explicit refits."""
+
+import pytest
+import torch
+from benchmarks import linear_probe
+
+
+@pytest.mark.parametrize("size", [5, 60])
+@pytest.mark.parametrize("penalty", [0.01, 1.0])
+def test_leave_one_out_equals_refits(size, penalty, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(40) % 4
+    vectors = torch.randn(40, size, generator=generator) + 0.4 * torch.randn(4, size, generator=generator)[labels]
+    held_out = torch.arange(40) >= 30
+    monkeypatch.setattr(linear_probe, "PENALTIES", torch.tensor([penalty], dtype=torch.float64))
+    found = linear_probe.probe(vectors, labels, held_out)
+    x, y, val = vectors[:30].double(), labels[:30], vectors[30:].double()
+    centred = x - x.mean(0)
+    amount = penalty * centred.square().sum() / 30
+
+    def scores(rows, at):
+        mean, target = x[rows].mean(0), torch.nn.functional.one_hot(y[rows], 4).double()
+        part = x[rows] - mean
+        slope = torch.linalg.solve(part.T @ part + amount * torch.eye(size), part.T @ (target - target.mean(0)))
+        return (at - mean) @ slope + target.mean(0)
+
+    everything = torch.arange(30)
+    assert found["accuracy"] == pytest.approx((scores(everything, val).argmax(1) == labels[30:]).double().mean())
+    right = [int(scores(everything[everything != i], x[i : i + 1]).argmax()) == int(y[i]) for i in range(30)]
+    assert found["leave_one_out"] == pytest.approx(sum(right) / 30)
+    assert 0.2 < found["leave_one_out"] < 1
