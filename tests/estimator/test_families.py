@@ -120,3 +120,23 @@ def test_constant_variables_are_named():
 def test_classes_need_labels():
     with pytest.raises(ValueError, match=r"expected class labels y \(N,\), got None"):
         JointSparsePrecision().fit(np.eye(4), None)
+
+
+def test_each_class_has_a_graph():
+    pytest.importorskip("networkx")
+    x, y = np.random.default_rng(0).normal(size=(90, 3)), np.repeat(["a", "b", "c"], 30)
+    x[:, 1] += 2 * x[:, 0]
+    model = JointSparsePrecision(0.3, 0.1, n_jobs=1).fit(x, y)
+    assert list(model.to_networkx("b").edges) == [(0, 1)]
+    weight = model.to_networkx("b").edges[0, 1]["weight"]
+    assert weight == model.partial_correlation_[1, 0, 1]
+    with pytest.raises(ValueError, match=r"expected a label of \['a', 'b', 'c'\], got 'd'"):
+        model.to_networkx("d")
+
+
+@pytest.mark.parametrize("model", [JointSparsePrecision(), LatentSparsePrecision()])
+def test_verbose_and_n_jobs_are_shared(model, capsys):
+    model.set_params(verbose=True, n_jobs=-1).fit(chain_samples(40, 3), np.arange(40) % 2)
+    assert "iterations, duality gap" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="expected n_jobs"):
+        model.set_params(n_jobs=0).fit(chain_samples(40, 3), np.arange(40) % 2)

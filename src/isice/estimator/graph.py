@@ -1,11 +1,12 @@
 """The graph of a fitted precision matrix: networkx export and plots."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
+
+from .covariances import Array
 
 if TYPE_CHECKING:
     import networkx
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 class GraphMixin:
     """Methods of estimators with ``partial_correlation_``."""
 
-    precision_: NDArray[np.float64]
-    partial_correlation_: NDArray[np.float64]
+    precision_: Array
+    partial_correlation_: Array
     _variable_names: Callable[[], list[str]]
 
     def to_networkx(self) -> "networkx.Graph":
@@ -33,17 +34,9 @@ class GraphMixin:
             >>> list(SparsePrecision(0.3).fit(x).to_networkx().edges)
             [(0, 1)]
         """
-        import networkx
-
         check_is_fitted(self, "partial_correlation_")
-        matrix = getattr(self, "sparse_", self.precision_)
-        names = list(getattr(self, "feature_names_in_", range(len(matrix))))
-        graph = networkx.Graph()
-        graph.add_nodes_from(names)
-        for i, j in np.argwhere(np.triu(matrix, 1)):
-            weight = float(self.partial_correlation_[i, j])
-            graph.add_edge(names[i], names[j], weight=weight, precision=float(matrix[i, j]))
-        return graph
+        matrix, names = getattr(self, "sparse_", self.precision_), getattr(self, "feature_names_in_", None)
+        return network(matrix, self.partial_correlation_, names)
 
     def plot_graph(self, **options: Any) -> "Axes":
         """Draw the graph on a circle; options of :func:`isice.graph_plots.plot_graph`."""
@@ -51,3 +44,16 @@ class GraphMixin:
 
         check_is_fitted(self, "partial_correlation_")
         return plot_graph(self.partial_correlation_, **{"labels": self._variable_names(), **options})
+
+
+def network(precision: Array, partial_correlation: Array, names: Sequence[str] | None) -> "networkx.Graph":
+    """Return the graph of the nonzero entries of a precision matrix (D, D) off the diagonal."""
+    import networkx
+
+    nodes: list[Any] = list(range(len(precision)) if names is None else names)
+    graph = networkx.Graph()
+    graph.add_nodes_from(nodes)
+    for i, j in np.argwhere(np.triu(precision, 1)):
+        weight = float(partial_correlation[i, j])
+        graph.add_edge(nodes[i], nodes[j], weight=weight, precision=float(precision[i, j]))
+    return graph

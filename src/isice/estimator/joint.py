@@ -1,7 +1,7 @@
 """Joint graphical lasso as a scikit-learn estimator: one sparse precision matrix per class."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -14,7 +14,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._checks import check_choice
 from ..ops.joint_graphical_lasso import PENALTIES, joint_graphical_lasso
 from .covariances import Array, covariance
-from .parameters import SolverParameters
+from .graph import network
+from .parameters import SolverParameters, threads
+
+if TYPE_CHECKING:
+    import networkx
+    from matplotlib.axes import Axes
 
 __all__ = ["JointSparsePrecision"]
 
@@ -37,6 +42,7 @@ class JointSparsePrecision(SolverParameters, BaseEstimator):  # type: ignore[mis
         max_iter: Iterations after which a warning reports the gap reached.
         assume_centered: Whether the data have mean zero already.
         device: Where to solve, such as ``"cuda"``.
+        n_jobs, verbose: As in :class:`SparsePrecision`.
 
     Attributes:
         classes_: Labels (K,).
@@ -78,14 +84,15 @@ class JointSparsePrecision(SolverParameters, BaseEstimator):  # type: ignore[mis
             self._refuse_constant(self._constant(part, self.covariance_estimator), among=f" in class '{label}'")
         self.location_ = np.stack([0 * x[0] if self.assume_centered else x.mean(axis=0) for x in parts])
         covs = [covariance(x, self.covariance_estimator, assume_centered=self.assume_centered) for x in parts]
-        result = joint_graphical_lasso(
-            torch.as_tensor(np.stack(covs), device=self.device),
-            self.sparsity,
-            self.similarity,
-            penalty=self.penalty,
-            class_weights=torch.as_tensor(counts / counts.mean()),
-            **self._shared_options(),
-        )
+        with threads(self.n_jobs):
+            result = joint_graphical_lasso(
+                torch.as_tensor(np.stack(covs), device=self.device),
+                self.sparsity,
+                self.similarity,
+                penalty=self.penalty,
+                class_weights=torch.as_tensor(counts / counts.mean()),
+                **self._shared_options(),
+            )
         self._store_solution(result, result.precision)
         return self
 
@@ -102,6 +109,27 @@ class JointSparsePrecision(SolverParameters, BaseEstimator):  # type: ignore[mis
             if len(centred):
                 total += len(centred) * log_likelihood(centred.T @ centred / len(centred), precision)
         return float(total / len(samples))
+
+    def to_networkx(self, label: Any) -> "networkx.Graph":
+        """Return the graph of a class, as :meth:`SparsePrecision.to_networkx`."""
+        place = self._place(label)
+        names = getattr(self, "feature_names_in_", None)
+        return network(self.precision_[place], self.partial_correlation_[place], names)
+
+    def plot_graph(self, label: Any, **options: Any) -> "Axes":
+        """Draw the graph of a class; options of :func:`isice.graph_plots.plot_graph`."""
+        from ..graph_plots import plot_graph
+
+        return plot_graph(
+            self.partial_correlation_[self._place(label)], **{"labels": self._variable_names(), **options}
+        )
+
+    def _place(self, label: Any) -> int:
+        check_is_fitted(self, "precision_")
+        found = np.flatnonzero(self.classes_ == label)
+        if not len(found):
+            raise ValueError(f"JointSparsePrecision: expected a label of {self.classes_.tolist()}, got {label!r}.")
+        return int(found[0])
 
     def _check_parameters(self) -> None:
         who, source = type(self).__name__, self.covariance_estimator

@@ -13,7 +13,7 @@ from .._checks import check_number
 from ..ops.latent_graphical_lasso import latent_graphical_lasso
 from .covariances import covariance, location
 from .graph import GraphMixin
-from .parameters import SolverParameters, to_numpy
+from .parameters import SolverParameters, threads, to_numpy
 
 __all__ = ["LatentSparsePrecision"]
 
@@ -34,6 +34,7 @@ class LatentSparsePrecision(SolverParameters, GraphMixin, EmpiricalCovariance): 
         max_iter: Iterations after which a warning reports the gap reached.
         assume_centered: Whether the data have mean zero already.
         device: Where to solve, such as ``"cuda"``.
+        n_jobs, verbose: As in :class:`SparsePrecision`.
 
     Attributes:
         precision_: Inverse covariance of the observed variables (D, D), sparse minus low-rank.
@@ -74,12 +75,10 @@ class LatentSparsePrecision(SolverParameters, GraphMixin, EmpiricalCovariance): 
         else:
             cov = covariance(samples, self.covariance_estimator, assume_centered=self.assume_centered)
             self.location_ = location(samples, None, self.assume_centered)
-        result = latent_graphical_lasso(
-            torch.as_tensor(cov, device=self.device),
-            self.sparsity,
-            self.trace_penalty,
-            **self._shared_options(),
-        )
+        with threads(self.n_jobs):
+            result = latent_graphical_lasso(
+                torch.as_tensor(cov, device=self.device), self.sparsity, self.trace_penalty, **self._shared_options()
+            )
         self._store_solution(result, result.sparse)
         self.sparse_, self.low_rank_ = to_numpy(result.sparse), to_numpy(result.low_rank)
         deviation = np.sqrt(np.diag(cov))  # a rank should not depend on units

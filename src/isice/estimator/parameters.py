@@ -1,10 +1,12 @@
 """Parameters that the estimators share: kept as given by the constructor, checked when fitting."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -23,6 +25,8 @@ class SolverParameters:
     max_iter: int = 5000
     assume_centered: bool = False
     device: str = "cpu"
+    n_jobs: int | None = None
+    verbose: bool = False
 
     def _check_solver(self, scales: Sequence[str], source: Any, numbers: Sequence[str]) -> None:
         """Check the solver's parameters and those ``numbers`` that are given, non-negative."""
@@ -31,6 +35,11 @@ class SolverParameters:
         check_number(who, "tol", plain("tol"), strict=True)
         check_int(who, "max_iter", plain("max_iter"), minimum=1)
         check_covariance_estimator(who, source)
+        n_jobs = plain("n_jobs")
+        if n_jobs is not None and (not isinstance(n_jobs, int) or n_jobs == 0):
+            raise ValueError(
+                f"{who}: expected n_jobs as None, a number of threads or −1 for all cores, got {n_jobs!r}."
+            )
         for name in numbers:
             if getattr(self, name, None) is not None:
                 check_number(who, name, plain(name))
@@ -67,6 +76,23 @@ class SolverParameters:
         self.precision_, self.covariance_ = to_numpy(result.precision), to_numpy(result.covariance)
         self.partial_correlation_ = to_numpy(partial_correlation(graph))
         self.dual_gap_, self.n_iter_ = float(result.gap), int(result.n_iter)
+        self._report(f"{np.count_nonzero(self.partial_correlation_)} nonzero entries")
+
+    def _report(self, what: str) -> None:
+        if self.verbose:
+            print(f"{type(self).__name__}: {what}, {self.n_iter_} iterations, duality gap {self.dual_gap_:.3g}")
+
+
+@contextlib.contextmanager
+def threads(n_jobs: int | None) -> Iterator[None]:
+    """Limit torch to ``n_jobs`` CPU threads, −1 for all cores, −2 for all but one."""
+    before, cores = torch.get_num_threads(), torch.multiprocessing.cpu_count()
+    if n_jobs is not None:
+        torch.set_num_threads(min(cores, n_jobs) if n_jobs > 0 else max(1, cores + 1 + n_jobs))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def to_numpy(tensor: Tensor) -> Array:

@@ -18,9 +18,9 @@ from ..ops.correlation import partial_correlation
 from ..ops.graphical_lasso import GraphicalLassoResult, solve_path, sparsity_max
 from .covariances import Array
 from .criteria import CRITERIA, Criterion
-from .parameters import to_numpy
+from .parameters import threads, to_numpy
 from .parts import PartCovariances
-from .sparse_precision import SparsePrecision, threads
+from .sparse_precision import SparsePrecision
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

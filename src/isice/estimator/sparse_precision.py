@@ -1,8 +1,7 @@
 """Sparse inverse covariance as a scikit-learn estimator."""
 
-import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
@@ -20,7 +19,7 @@ from ..ops.graphical_lasso import SCALES, GraphicalLassoResult, graphical_lasso
 from .covariances import Array, covariance, effective_samples, location
 from .graph import GraphMixin
 from .inference import InferenceMixin
-from .parameters import SolverParameters, to_numpy
+from .parameters import SolverParameters, threads, to_numpy
 from .parts import PartCovariances
 from .refit import refit_on_support
 from .reweighting import REWEIGHTINGS
@@ -91,8 +90,6 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
     reweight: Literal["adaptive", "scad", "mcp"] | None = None
     threshold: float = 0.0
     refit: Literal["support"] | None = None
-    n_jobs: int | None = None
-    verbose: bool = False
     alpha: float | None = None
     covariance: Any = None
 
@@ -178,10 +175,6 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         who = type(self).__name__
         self._check_solver(SCALES, self._source, ("threshold", "sparsity", "alpha"))
         check_choice(who, "missing", self.missing, ("raise", "pairwise"))
-        if self.n_jobs is not None and (not isinstance(self.n_jobs, int | np.integer) or self.n_jobs == 0):
-            raise ValueError(
-                f"{who}: expected n_jobs as None, a number of threads or −1 for all cores, got {self.n_jobs!r}."
-            )
         if self.refit is not None:
             check_choice(who, "refit", self.refit, ("support",))
         if self.reweight is not None:
@@ -266,8 +259,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         self.dual_gap_, self.n_iter_ = float(gap), int(n_iter)
         self._remove_and_refit()
         self.partial_correlation_ = partial_correlation(torch.as_tensor(self.precision_)).numpy()
-        if self.verbose:
-            print(f"{type(self).__name__}: λ = {sparsity:.4g}, {n_iter} iterations, duality gap {self.dual_gap_:.3g}")
+        self._report(f"λ = {sparsity:.4g}")
         return self
 
     def _objective(self, cov: Array, sparsity: float, precision: Array) -> float:
@@ -303,15 +295,3 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
             )
         self.precision_, self.covariance_ = to_numpy(result.precision), to_numpy(result.covariance)
         self.dual_gap_, self.n_iter_ = result.gap, self.n_iter_ + result.n_iter
-
-
-@contextlib.contextmanager
-def threads(n_jobs: int | None) -> Iterator[None]:
-    """Limit torch to ``n_jobs`` CPU threads, −1 for all cores, −2 for all but one."""
-    before, cores = torch.get_num_threads(), torch.multiprocessing.cpu_count()
-    if n_jobs is not None:
-        torch.set_num_threads(min(cores, n_jobs) if n_jobs > 0 else max(1, cores + 1 + n_jobs))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
