@@ -16,7 +16,6 @@ import isice.ops
 
 # Functions of public modules that only other modules of isice use.
 INTERNAL = {
-    "check_symmetric",
     "checked_scale",
     "decay",
     "differentiable_vjp",

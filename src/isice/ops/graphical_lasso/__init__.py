@@ -4,7 +4,6 @@ The public functions and the validation are here. :mod:`.autograd` is the operat
 :mod:`.solver` the algorithm.
 """
 
-import math
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from torch import Tensor
 from ..._checks import check_choice, check_int, check_number, check_square, is_half
 from .autograd import NotConvergedWarning, graphical_lasso_op, standardize, warn_unless_converged
 from .certificate import inverse_if_positive
+from .checks import check_solvable
 from .path import Point, cpu_path, extrapolated
 from .solver import POLISH_BELOW
 
@@ -31,7 +31,6 @@ SCALES = ("raw", "correlation", "trace")
 DEFAULT_SCALE = "correlation"
 DEFAULT_TOL = 1e-6
 PATH_SIZE = 32  # number of variables from which a path is faster matrix by matrix on a CPU
-MAX_ASYMMETRY = 1e-3  # of the product of the two standard deviations
 
 
 class GraphicalLassoResult(NamedTuple):
@@ -117,7 +116,7 @@ def graphical_lasso(
     with torch.autocast(cov.device.type, enabled=False):
         penalty = _penalty("graphical_lasso", cov, sparsity, weights, scale)
         if check_input and not torch.compiler.is_compiling():
-            _check_solvable(cov, penalty, weights, penalize_diagonal)
+            check_solvable(cov, penalty, weights, penalize_diagonal)
         shape = torch.broadcast_shapes(cov.shape[:-2], penalty.shape[:-2])
         size = cov.shape[-1]
         flat_cov = cov.expand(*shape, size, size).reshape(-1, size, size)
@@ -205,7 +204,7 @@ def _cpu_path(
 ) -> Iterator[GraphicalLassoResult]:
     unit = _penalty("graphical_lasso_path", cov, 1.0, weights, scale)
     for sparsity in sparsities[[0, -1]]:
-        _check_solvable(cov, unit * sparsity, weights, penalize_diagonal=False)
+        check_solvable(cov, unit * sparsity, weights, penalize_diagonal=False)
     shape, size = torch.broadcast_shapes(cov.shape[:-2], unit.shape[:-2]), cov.shape[-1]
     first, second = (m.expand(*shape, size, size).reshape(-1, size, size) for m in (cov, unit))
     standard, unit, deviation = standardize(first, second, penalize_diagonal=False)[:3]
@@ -323,69 +322,6 @@ def _penalty(who: str, cov: Tensor, sparsity: float | Tensor, weights: Tensor | 
     elif scale == "trace":
         penalty = penalty * variance.sum(-1)[..., None, None]
     return penalty
-
-
-def _check_solvable(cov: Tensor, penalty: Tensor, weights: Tensor | None, penalize_diagonal: bool) -> None:
-    """Raise ValueError on input for which the minimum does not exist or has no meaning."""
-    who = "graphical_lasso"
-    cov, penalty = cov.detach(), penalty.detach()
-    check_symmetric(who, cov, penalty)
-    if weights is not None:
-        _check_weights(who, weights.detach())
-    if bool((penalty < 0).any()):
-        raise ValueError(f"{who}: expected sparsity ≥ 0 and weights ≥ 0, got {float(penalty.min()):.3g}.")
-    variance = cov.diagonal(dim1=-2, dim2=-1)
-    if penalize_diagonal:
-        full = penalty.expand(*penalty.shape[:-2], cov.shape[-1], cov.shape[-1])
-        variance = variance + full.diagonal(dim1=-2, dim2=-1)
-    if bool((variance < torch.finfo(cov.dtype).tiny).any()):
-        advice = "drop constant variables" if penalize_diagonal else "drop constant variables or penalize the diagonal"
-        raise ValueError(
-            f"{who}: expected a positive variance for every variable, got {float(variance.min()):.3g}, so the "
-            f"problem has no minimum; {advice}, with scale='raw' or 'trace'."
-        )
-    if bool((penalty == 0).flatten(-2).all(-1).any()) and bool((torch.linalg.cholesky_ex(cov).info != 0).any()):
-        raise ValueError(
-            f"{who}: expected positive definite matrices where sparsity is 0, got a singular one, so the "
-            "problem has no minimum; use a sparsity above 0."
-        )
-
-
-def _check_weights(who: str, weights: Tensor) -> None:
-    """Raise ValueError unless the weights are symmetric."""
-    asymmetry = (weights - weights.mT).abs()
-    worst = int(asymmetry.argmax())
-    if float(asymmetry.flatten()[worst]) > MAX_ASYMMETRY * float(weights.max()):
-        row, column = worst // weights.shape[-1] % weights.shape[-1], worst % weights.shape[-1]
-        raise ValueError(
-            f"{who}: expected symmetric weights, got {float(weights.flatten()[worst]):.3g} and "
-            f"{float(weights.mT.flatten()[worst]):.3g} for variables {row} and {column}; pass (W + Wᵀ)/2."
-        )
-
-
-def check_symmetric(who: str, cov: Tensor, penalty: Tensor) -> None:
-    """Raise ValueError unless matrices and penalties are finite and the matrices symmetric."""
-    finite_penalty = bool(torch.isfinite(penalty).all())
-    if finite_penalty and torch.equal(cov, cov.mT) and math.isfinite(float(cov.sum())):
-        return
-    # ∞ − ∞ is NaN, so the difference reveals every non-finite entry.
-    asymmetry = (cov - cov.mT).abs_()
-    largest = float(asymmetry.max()) if cov.numel() else 0.0
-    if not (math.isfinite(largest) and finite_penalty):
-        raise ValueError(f"{who}: expected finite matrices and penalties, got NaN or infinity; clean the input first.")
-    variance = cov.diagonal(dim1=-2, dim2=-1).clamp(min=0)
-    if largest <= MAX_ASYMMETRY * float(variance.min()):
-        return
-    deviation = variance.sqrt()
-    excess = asymmetry - MAX_ASYMMETRY * deviation.unsqueeze(-1) * deviation.unsqueeze(-2)
-    worst = int(excess.argmax())
-    if float(excess.flatten()[worst]) > 0:
-        row, column = worst // cov.shape[-1] % cov.shape[-1], worst % cov.shape[-1]
-        raise ValueError(
-            f"{who}: expected symmetric matrices, got an asymmetry of {float(asymmetry.flatten()[worst]):.3g} between "
-            f"variables {row} and {column}, above {MAX_ASYMMETRY:g} of their standard deviations; "
-            "pass features through covariance() first, or (S + Sᵀ)/2."
-        )
 
 
 def _flat_init(init: Tensor | GraphicalLassoResult | None, shape: torch.Size, cov: Tensor) -> Tensor | None:

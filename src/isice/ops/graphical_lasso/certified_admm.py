@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from ..._checks import check_int, check_number, check_square
-from . import check_symmetric, checked_scale
+from . import checked_scale
 from .autograd import NotConvergedWarning
 from .certificate import log_determinant
+from .checks import check_finite_symmetric
 from .theta_step import half_theta_by_eigh
 
 RELAXATION = 1.6
@@ -127,7 +128,7 @@ def checked_problem(
     if any(isinstance(value, Tensor) and value.requires_grad for value in (cov, weights, *others)):
         raise ValueError(f"{who}: expected input without gradient, because it is not differentiable; detach() it.")
     cov = cov.double()
-    check_symmetric(who, cov, cov.new_zeros(()))
+    check_finite_symmetric(who, cov, cov.new_zeros(()))
     variance = cov.diagonal(dim1=-2, dim2=-1)
     if bool((variance <= 0).any()):
         raise ValueError(

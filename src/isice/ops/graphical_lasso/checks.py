@@ -1,0 +1,71 @@
+"""Checks of the input: matrices, penalties and weights for which the problem has a solution."""
+
+import math
+
+import torch
+from torch import Tensor
+
+MAX_ASYMMETRY = 1e-3  # of the product of the two standard deviations, or of the largest weight
+
+
+def check_solvable(cov: Tensor, penalty: Tensor, weights: Tensor | None, penalize_diagonal: bool) -> None:
+    """Raise ValueError on input for which the minimum does not exist or has no meaning."""
+    who = "graphical_lasso"
+    cov, penalty = cov.detach(), penalty.detach()
+    check_finite_symmetric(who, cov, penalty)
+    if weights is not None:
+        _check_weights(who, weights.detach())
+    if bool((penalty < 0).any()):
+        raise ValueError(f"{who}: expected sparsity ≥ 0 and weights ≥ 0, got {float(penalty.min()):.3g}.")
+    variance = cov.diagonal(dim1=-2, dim2=-1)
+    if penalize_diagonal:
+        full = penalty.expand(*penalty.shape[:-2], cov.shape[-1], cov.shape[-1])
+        variance = variance + full.diagonal(dim1=-2, dim2=-1)
+    if bool((variance < torch.finfo(cov.dtype).tiny).any()):
+        advice = "drop constant variables" if penalize_diagonal else "drop constant variables or penalize the diagonal"
+        raise ValueError(
+            f"{who}: expected a positive variance for every variable, got {float(variance.min()):.3g}, so the "
+            f"problem has no minimum; {advice}, with scale='raw' or 'trace'."
+        )
+    if bool((penalty == 0).flatten(-2).all(-1).any()) and bool((torch.linalg.cholesky_ex(cov).info != 0).any()):
+        raise ValueError(
+            f"{who}: expected positive definite matrices where sparsity is 0, got a singular one, so the "
+            "problem has no minimum; use a sparsity above 0."
+        )
+
+
+def _check_weights(who: str, weights: Tensor) -> None:
+    """Raise ValueError unless the weights are symmetric."""
+    asymmetry = (weights - weights.mT).abs()
+    worst = int(asymmetry.argmax())
+    if float(asymmetry.flatten()[worst]) > MAX_ASYMMETRY * float(weights.max()):
+        row, column = worst // weights.shape[-1] % weights.shape[-1], worst % weights.shape[-1]
+        raise ValueError(
+            f"{who}: expected symmetric weights, got {float(weights.flatten()[worst]):.3g} and "
+            f"{float(weights.mT.flatten()[worst]):.3g} for variables {row} and {column}; pass (W + Wᵀ)/2."
+        )
+
+
+def check_finite_symmetric(who: str, cov: Tensor, penalty: Tensor) -> None:
+    """Raise ValueError unless matrices and penalties are finite and the matrices symmetric."""
+    finite_penalty = bool(torch.isfinite(penalty).all())
+    if finite_penalty and torch.equal(cov, cov.mT) and math.isfinite(float(cov.sum())):
+        return
+    # ∞ − ∞ is NaN, so the difference reveals every non-finite entry.
+    asymmetry = (cov - cov.mT).abs_()
+    largest = float(asymmetry.max()) if cov.numel() else 0.0
+    if not (math.isfinite(largest) and finite_penalty):
+        raise ValueError(f"{who}: expected finite matrices and penalties, got NaN or infinity; clean the input first.")
+    variance = cov.diagonal(dim1=-2, dim2=-1).clamp(min=0)
+    if largest <= MAX_ASYMMETRY * float(variance.min()):
+        return
+    deviation = variance.sqrt()
+    excess = asymmetry - MAX_ASYMMETRY * deviation.unsqueeze(-1) * deviation.unsqueeze(-2)
+    worst = int(excess.argmax())
+    if float(excess.flatten()[worst]) > 0:
+        row, column = worst // cov.shape[-1] % cov.shape[-1], worst % cov.shape[-1]
+        raise ValueError(
+            f"{who}: expected symmetric matrices, got an asymmetry of {float(asymmetry.flatten()[worst]):.3g} between "
+            f"variables {row} and {column}, above {MAX_ASYMMETRY:g} of their standard deviations; "
+            "pass features through covariance() first, or (S + Sᵀ)/2."
+        )
