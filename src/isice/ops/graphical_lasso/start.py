@@ -10,7 +10,8 @@ from .._linalg import add_diagonal
 from .certificate import cholesky, inverse_and_objective
 from .theta_step import frobenius_norm, half_theta_by_newton_schulz
 
-CLOSE_ROOT = 0.02  # largest ‖ZW − I‖_F/√D, beyond ρ, of a root to start from
+CLOSE_ROOT = 0.02  # ‖ZW − I‖_F/√D, beyond ρ, up to which the root is about W⁻¹
+FAR_ROOT = 0.4  # the same from which on W is indefinite or nearly so, as on singular features
 RIDGE, MAX_RIDGE = 0.6, 1.5  # r as multiples of λ√D and of √λ
 
 
@@ -28,7 +29,8 @@ def cold_start(cov: Tensor, penalty: Tensor, *, inverse: Literal["cholesky", "pr
     With ``"cholesky"`` the primal is W⁻¹ or (S + rI)⁻¹, whichever has the lower objective. W⁻¹ is
     the solution on rank one. Otherwise r = 0.6·λ√D, about the smallest eigenvalue that the penalty
     gives the solution, and W = S + Λ·sign of the primal, as at a solution. With ``"products"`` both
-    inverses are approximated by roots of Z⁻¹ − ρZ = B, and the first is used where it is accurate.
+    inverses are approximated by roots of Z⁻¹ − ρZ = B, and the first is used where it is accurate
+    and where W is far from positive definite, which takes the fewest iterations on real features.
     """
     size = cov.shape[-1]
     sparsity = (penalty.sum((-2, -1), keepdim=True) / max(1, size * (size - 1))).clamp_(max=1.0)
@@ -60,12 +62,15 @@ def _root_or_ridge(
     root = half + half.mT
     error = torch.bmm(root, dual, out=half)
     error.diagonal(dim1=-2, dim2=-1).sub_(1.0)
-    close = frobenius_norm(error) < (CLOSE_ROOT + rho) * math.sqrt(cov.shape[-1])  # I − ZW is ρZ²
+    distance = frobenius_norm(error) / math.sqrt(cov.shape[-1])
+    better = (distance < CLOSE_ROOT + rho) | (distance > FAR_ROOT)  # I − ZW is ρZ²
+    if bool(better.all()):
+        return root, dual
     # Here Z⁻¹ = S + 3r/4·I + r²Z/4, which is rI where S is zero.
     half = half_theta_by_newton_schulz(add_diagonal(cov, 0.75 * ridge), 0.25 * ridge.square())
     precision = half + half.mT
     signed = torch.sign(precision).mul_(penalty).add_(cov)
-    return torch.where(close, root, precision), torch.where(close, dual, signed)
+    return torch.where(better, root, precision), torch.where(better, dual, signed)
 
 
 def warm_start(cov: Tensor, penalty: Tensor, precision: Tensor, dual: Tensor) -> Start:
