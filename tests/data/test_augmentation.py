@@ -7,6 +7,7 @@ from torch.nn.functional import interpolate
 from torchvision.transforms.v2 import functional as V
 
 from isice.config import AugmentConfig
+from isice.data import augmentation
 from isice.data.augmentation import Augmentation, change_colors, draw_parameters
 from isice.data.transforms import IMAGENET_MEAN, IMAGENET_STD, Normalize
 
@@ -62,22 +63,17 @@ def test_a_smaller_crop_size_resizes_every_image():
     assert Augmentation(config)(x, torch.arange(3), seed=(0, 1, 2)).images.shape == (3, 3, 32, 32)
 
 
-def test_crops_against_torchvision():
-    """The affine map of a crop is torchvision's crop and resize, but for its antialiasing."""
-    x, rng = pictures(4, size=20), np.random.default_rng(0)
-    table = draw_parameters(AugmentConfig(crop_scale=0.25), 4, 1.0, rng)
-    theta = np.stack([table[f"theta_{i}"] for i in range(6)], axis=1).reshape(4, 2, 3)
-    # Rounds each crop to whole pixels, which is what torchvision can do.
-    width, height = (np.round(theta[:, i, i] * 20) / 20 for i in (0, 1))
-    left, top = (np.round((theta[:, i, 2] + 1 - s) * 10) / 10 for i, s in ((0, width), (1, height)))
-    fixed = np.zeros((4, 2, 3))
-    fixed[:, 0, 0], fixed[:, 1, 1] = width, height
-    fixed[:, 0, 2], fixed[:, 1, 2] = left + width - 1, top + height - 1
-    grid = torch.nn.functional.affine_grid(torch.tensor(fixed).float(), [4, 3, 20, 20], align_corners=False)
-    ours = torch.nn.functional.grid_sample(x, grid, align_corners=False)
-    for i in range(4):
-        box = [round(v) for v in (top[i] * 10, left[i] * 10, height[i] * 20, width[i] * 20)]
-        expected = V.resized_crop(x[i], *box, [20, 20], antialias=False)
+def test_crops_against_torchvision(monkeypatch):
+    """A crop is torchvision's crop and resize, but for its antialiasing."""
+    height, width, boxes = 20, 30, [(0, 0, 10, 12), (5, 14, 14, 16), (6, 3, 8, 24)]
+    sides = [
+        (h / height, w / width, (2 * top + h) / height - 1, (2 * left + w) / width - 1) for top, left, h, w in boxes
+    ]
+    monkeypatch.setattr(augmentation, "_draw_crops", lambda *_: np.array(sides).T)
+    x = pictures(3, size=width)[:, :, :height]
+    ours = Augmentation(AugmentConfig(crop_scale=0.25))(x, torch.arange(3), seed=(0,)).images
+    for i, box in enumerate(boxes):
+        expected = V.resized_crop(x[i], *box, [height, width], antialias=False)
         # At the border of a crop grid_sample also sees the pixels beyond it.
         torch.testing.assert_close(ours[i, :, 3:-3, 3:-3], expected[:, 3:-3, 3:-3], rtol=1e-4, atol=1e-4)
 
@@ -92,19 +88,60 @@ def test_crops_stay_inside_and_have_the_asked_area():
     assert np.max(width / height) == pytest.approx(1.5, abs=0.1)
 
 
-def test_rotation_and_translation_against_torchvision():
-    x = pictures(1, size=21)
-    rng = np.random.default_rng(3)
-    table = draw_parameters(AugmentConfig(rotate=40.0), 1, 1.0, rng)
-    angle = math.degrees(math.atan2(table["theta_3"][0], table["theta_0"][0]))
-    theta = torch.tensor([[[table[f"theta_{3 * r + c}"][0] for c in range(3)] for r in range(2)]]).float()
-    grid = torch.nn.functional.affine_grid(theta, [1, 3, 21, 21], align_corners=False)
-    ours = torch.nn.functional.grid_sample(x, grid, align_corners=False)
-    expected = V.rotate(x, -angle, interpolation=V.InterpolationMode.BILINEAR)
-    other = V.rotate(x, angle, interpolation=V.InterpolationMode.BILINEAR)
-    inside = (..., slice(6, 15), slice(6, 15))
-    error = min((ours - e)[inside].abs().max() for e in (expected, other))
-    assert error < 1e-3
+@pytest.mark.parametrize(
+    ("name", "value", "affine"),
+    [
+        ("rotate", 25.0, {"angle": -25.0}),
+        ("rotate", -40.0, {"angle": 40.0}),
+        ("translate_x", 0.2, {"translate": [-6.0, 0.0]}),
+        ("translate_y", 0.2, {"translate": [0.0, -4.0]}),
+        ("shear_x", 0.4, {"shear": [math.degrees(math.atan(0.4)), 0.0]}),
+        ("shear_y", 0.4, {"shear": [0.0, math.degrees(math.atan(0.4))]}),
+        ("shear_y", -0.3, {"shear": [0.0, -math.degrees(math.atan(0.3))]}),
+    ],
+)
+def test_geometry_against_torchvision(name, value, affine, monkeypatch):
+    """On a wide image, where pixels and relative coordinates have different angles."""
+
+    def draw(policy, geometry, *_):
+        geometry[name] += value
+
+    monkeypatch.setattr(augmentation, "_draw_policy", draw)
+    x = pictures(1, size=30)[:, :, 5:25]
+    ours = Augmentation(AugmentConfig(policy="trivial"))(x, torch.arange(1), seed=(0,)).images
+    unchanged = {"angle": 0.0, "translate": [0.0, 0.0], "scale": 1.0, "shear": [0.0, 0.0]}
+    expected = V.affine(x, **unchanged | affine, interpolation=V.InterpolationMode.BILINEAR)
+    torch.testing.assert_close(ours[..., 5:15, 8:22], expected[..., 5:15, 8:22], rtol=1e-3, atol=1e-3)
+
+
+def test_ranges_of_shifts_and_rotations():
+    table = draw_parameters(AugmentConfig(translate=0.2), 2000, 1.0, np.random.default_rng(0))
+    for i in (2, 5):  # relative coordinates run from −1 to 1
+        assert np.min(table[f"theta_{i}"]) == pytest.approx(-0.4, abs=0.01)
+        assert np.max(table[f"theta_{i}"]) == pytest.approx(0.4, abs=0.01)
+    table = draw_parameters(AugmentConfig(rotate=30.0), 2000, 1.0, np.random.default_rng(0))
+    angles = np.rad2deg(np.arctan2(table["theta_3"], table["theta_0"]))
+    assert (np.min(angles), np.max(angles)) == pytest.approx((-30.0, 30.0), abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("policy", "largest"),
+    [
+        (
+            "trivial",
+            {"shear_x": 0.99, "shear_y": 0.99, "translate_x": 32 / 224, "translate_y": 32 / 224, "rotate": 135},
+        ),
+        # Both operations of an image may be the same: twice the magnitude 9/30.
+        ("rand", {"shear_x": 0.18, "shear_y": 0.18, "translate_x": 90 / 331, "translate_y": 90 / 331, "rotate": 18}),
+    ],
+)
+def test_ranges_of_a_policy(policy, largest, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(augmentation, "_thetas", lambda geometry, *_: drawn.update(geometry) or {})
+    draw_parameters(AugmentConfig(policy=policy), 20000, 1.0, np.random.default_rng(0))
+    for name, value in largest.items():
+        assert np.max(drawn[name]) == pytest.approx(value, rel=0.02)
+        assert np.min(drawn[name]) == pytest.approx(-value, rel=0.02)
 
 
 def test_colors_against_torchvision():
