@@ -244,14 +244,40 @@ def test_exports(kind):
 
 
 def test_too_few_positions_are_a_warning_once():
-    model = small("covariance").eval()
+    model = small("isqrt_cov").eval()
     with pytest.warns(UserWarning, match=r"got 2 × 2 = 4 positions and 6 channels.*reduce=4 or less"):
         model(torch.rand(1, 1, 2, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model(torch.rand(1, 1, 2, 2))
-        small("covariance")(torch.rand(2, 1, 8, 8))
-        small("gap")(torch.rand(2, 1, 2, 2))
+        small("isqrt_cov")(torch.rand(2, 1, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("pooling", "warns"),
+    [
+        ("gap", False),
+        ("covariance", False),
+        ("dropcov", False),
+        ("partial_correlation", False),
+        ("partial_correlation(method='newton_schulz')", True),
+        ("partial_correlation(ridge='oas', center=True)", False),
+        ("spectral_map", False),
+        ("sice", False),
+        ("isice", True),
+        ("isice(ridge=1.0)", False),
+        ("isice_mlp", True),
+        ("precision", True),
+        ("log_euclidean", True),
+        ("gap + 2 * precision", True),
+        ("gap + partial_correlation", False),
+    ],
+)
+def test_poolings_that_need_more_positions_than_channels_warn(pooling, warns):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        small(pooling)(torch.rand(2, 1, 2, 2))
+    assert any("positions and 6 channels" in str(one.message) for one in caught) == warns
 
 
 @pytest.mark.parametrize("pooling", ["gap", "isice"])

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from .._checks import check_int
 from .._specs import parse_spec, split_sum
-from ..pooling import Pooling, SPDPooling, create_pooling, pooling_class
+from ..pooling import Pooling, create_pooling, pooling_class
 from .backbone import Backbone
 from .classifier import create_classifier
 from .hub import HubModel
@@ -81,17 +81,18 @@ class Network(TimmInterface, HubModel):
         return self.forward_head(features)
 
     def _check_positions(self, x: Tensor) -> None:
-        """Warn once if a covariance is estimated from fewer positions than channels."""
+        """Warn once if a pooling gets fewer positions than it needs, one per channel."""
         if torch.compiler.is_compiling() or self._positions_checked or x.ndim != 4:
             return
         self._positions_checked = True
         channels, height, width = x.shape[1:]
         power_of_two = 1 << ((height * width).bit_length() - 1)
-        if height * width < channels and any(isinstance(m, SPDPooling) for m in self.pooling.modules()):
+        if height * width < channels and any(getattr(m, "needs_positions", False) for m in self.pooling.modules()):
             warnings.warn(
                 f"Network: expected at least as many positions as channels for {self.pooling.name}, got "
                 f"{height} × {width} = {height * width} positions and {channels} channels: the covariances are "
-                f"singular. Use larger images, reduce={power_of_two} or less, or pooling='gap'.",
+                f"singular. Use larger images, reduce={power_of_two} or less, or a pooling with a ridge, such as "
+                "'partial_correlation'.",
                 stacklevel=3,
             )
 

@@ -58,6 +58,15 @@ class Pooling(nn.Module):
         return self.pool(x), x.new_zeros(())
 
     @property
+    def needs_positions(self) -> bool:
+        """Whether fewer positions than channels harm the output.
+
+        Their covariance has zero eigenvalues, which matter to an inverse, a root or a logarithm
+        without a ridge. A network then warns.
+        """
+        return False
+
+    @property
     def wants_data(self) -> bool:
         """Whether training starts with :meth:`init_from`; :func:`isice.initialize` calls it."""
         return False
@@ -122,6 +131,11 @@ class SPDPooling(Pooling):
     def __init__(self, in_channels: int) -> None:
         super().__init__(in_channels)
         self.out_features = in_channels * (in_channels + 1) // 2
+
+    @property
+    def needs_positions(self) -> bool:
+        """True; a subclass for which singular covariances are harmless overrides it."""
+        return True
 
     def transform(self, cov: Tensor) -> Tensor:
         """Map covariance matrices (B, C, C) to symmetric matrices (B, C, C)."""

@@ -18,5 +18,9 @@ class Covariance(SPDPooling):
     fidelity = "verified"
     evidence = "the covariance step of jiangtaoxie/fast-MPN-COV; numpy.cov in tests/ops/test_covariance.py"
 
+    @property
+    def needs_positions(self) -> bool:
+        return False
+
     def transform(self, cov: Tensor) -> Tensor:
         return cov

@@ -44,6 +44,10 @@ class DropCov(SPDPooling):
         self.register_buffer("frequencies", 1e6 * torch.randn(3, in_channels, generator=generator))
         self.register_buffer("offset", torch.rand(in_channels, generator=generator))
 
+    @property
+    def needs_positions(self) -> bool:
+        return False
+
     def matrix(self, x: Tensor) -> Tensor:
         if not self.training:
             return covariance(x)

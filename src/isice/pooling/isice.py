@@ -63,6 +63,10 @@ class ISICE(SPDPooling):
         """The options, with those of a preset instead of its name."""
         return {name: value for name, value in super().options.items() if name != "preset"}
 
+    @property
+    def needs_positions(self) -> bool:
+        return self.ridge == 0.0
+
     def transform(self, cov: Tensor) -> Tensor:
         return self.estimate(cov, self.sparsity, self.step_size)
 

@@ -83,6 +83,10 @@ class PartialCorrelation(ScaledPooling):
         if learn_ridge:
             self.log_ridge = nn.Parameter(torch.tensor(0.0 if isinstance(ridge, str) else math.log(ridge)))
 
+    @property
+    def needs_positions(self) -> bool:
+        return self.method == "newton_schulz"
+
     def ridge_of(self, x: Tensor) -> float | Tensor:
         """Return the ridge for features (B, C, H, W): a number, or one value per image."""
         chosen = shrinkage_ridge(x, self.ridge) if isinstance(self.ridge, str) else self.ridge

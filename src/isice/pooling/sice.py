@@ -77,6 +77,10 @@ class SICE(SPDPooling):
         self.max_iter = max_iter
         self.log_sparsity = nn.Parameter(torch.tensor(math.log(sparsity))) if learn_sparsity else None
 
+    @property
+    def needs_positions(self) -> bool:
+        return False
+
     def transform(self, cov: Tensor) -> Tensor:
         sparsity = self.sparsity if self.log_sparsity is None else self.log_sparsity.to(cov.dtype).exp()
         precision = graphical_lasso(

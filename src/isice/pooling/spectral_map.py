@@ -58,6 +58,10 @@ class SpectralMap(ScaledPooling):
         check_number(self.name, "power", power, strict=True)
         self.kind, self.ridge, self.power, self.normalize = kind, ridge, power, normalize
 
+    @property
+    def needs_positions(self) -> bool:
+        return False
+
     def _mapped(self, cov: Tensor) -> Tensor:
         mapped = saturate(cov, self.ridge, kind=self.kind, power=self.power)
         return correlation(mapped) if self.normalize == "correlation" else mapped
