@@ -10,7 +10,11 @@ from isice._specs import parse_spec
 
 GUIDE = ROOT / "docs" / "gpu.md"
 INTERNALS = ROOT / "docs" / "internals" / "gpu_measurements.md"
-NAMES = {"isice": "iSICE", "isqrt_cov": "iSQRT-COV", "precision": "Precision Ω", "isice_mlp": "iSICE+MLP", "gap": "GAP"}
+NAMES = {
+    **{"isice": "iSICE", "isqrt_cov": "iSQRT-COV", "precision": "Precision Ω", "isice_mlp": "iSICE+MLP", "gap": "GAP"},
+    "partial_correlation": "partial correlation",
+}
+DEFAULT = "partial_correlation"  # measured by later records
 MAIN = (128, 256)  # batch and channels of the main shape
 MODES = ("highest", "high", "medium")
 Row = dict[str, Any]
@@ -21,10 +25,11 @@ def pages() -> dict[Path, str]:
     names = ("gpu_speed_h200", "training_step_h200", "sustained_h200", "cpu_products")
     speed, step, sustained, cpu = (read_results(name) for name in names)
     again, sice = read_results("gpu_speed_h200_rerun"), read_results("sice_layer_h200")
+    later, heads = read_results("training_step_partial_correlation_h200"), read_results("heads_h200_batch128")
     layers = [row for row in speed["rows"] if row["part"] == "layer"]
     used = {
-        "step": _with_facts(_step(step["rows"]), step),
-        "summary": _with_facts(_summary(layers), speed),
+        "step": _and_default(_with_facts(_step([*step["rows"], *_default(later, "head")]), step), later),
+        "summary": _and_default(_with_facts(_summary(layers, _default(heads, "name")), speed), heads),
     }
     measured = {
         "layers": _with_facts(_layers(layers), speed),
@@ -48,6 +53,15 @@ def _with_facts(table: str, record: dict[str, Any]) -> str:
     if not record["rows"]:
         return f"{table}\n\nNot measured yet."
     return f"{table}\n\n{provenance(record)}"
+
+
+def _default(record: dict[str, Any], key: str) -> list[Row]:
+    return [row for row in record["rows"] if row[key] == DEFAULT]
+
+
+def _and_default(text: str, record: dict[str, Any]) -> str:
+    """Return the text followed by the origin of the row of the default pooling."""
+    return f"{text}\n\nPartial correlation: {provenance(record)}" if record["rows"] else text
 
 
 def _find(rows: Iterable[Row], **wanted: Any) -> Row | None:
@@ -82,8 +96,11 @@ def _step(rows: list[Row]) -> str:
     return table(("pooling", "high (ms)", "× GAP", "medium (ms)", "× GAP", "peak MiB"), body)
 
 
-def _summary(rows: list[Row]) -> str:
-    """Return times of PyTorch and the kernels, and peak memory, for the main shape."""
+def _summary(rows: list[Row], later: list[Row]) -> str:
+    """Return times of PyTorch and the kernels, and peak memory, for the main shape.
+
+    ``later`` are rows of benchmarks/heads.py, which measures the accurate kernels only.
+    """
     body = []
     plain = [row for row in rows if (row["batch"], row["channels"], row["dtype"]) == (*MAIN, "float32")]
     for head in _heads(plain):
@@ -92,6 +109,9 @@ def _summary(rows: list[Row]) -> str:
         times = [_pair(row, "forward_ms", "forward_backward_ms", ".2f") for row in found]
         error = _pair(found[1], "error", "median_gradient_error", ".0e")
         body.append((NAMES[head], *times, _cell(found[1], "peak_mib", ",.0f"), error))
+    for row in later:
+        time, memory = _pair(row, "forward_ms", "forward_backward_ms", ".2f"), _cell(row, "peak_mib", ",.0f")
+        body.append((NAMES[row["name"]], MISSING, time, MISSING, memory, MISSING))
     columns = ("PyTorch, TF32 (ms)", "kernels, high (ms)", "kernels, medium (ms)", "peak, high (MiB)", "error, high")
     return table(("layer", *columns), body)
 

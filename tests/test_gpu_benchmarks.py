@@ -117,11 +117,16 @@ def test_tables_from_records(generator, monkeypatch):
     sice = [{"spec": "sice(ridge=1.0, tol=0.0005)", "forward_ms": 37.4, "forward_backward_ms": 45.3, **solved}]
     rows = {"training_step_h200": steps, "gpu_speed_h200": layers, "sustained_h200": loads, "cpu_products": []}
     rows |= {"gpu_speed_h200_rerun": again, "sice_layer_h200": sice}
+    default = [{"head": "gap", "mode": "high"}, steps[0] | {"head": "partial_correlation", "ratio_to_gap": 1.03}]
+    heads = {"name": "partial_correlation", "forward_ms": 1.8, "forward_backward_ms": 3.15, "peak_mib": 272.4}
+    rows |= {"training_step_partial_correlation_h200": default, "heads_h200_batch128": [heads]}
     monkeypatch.setattr(generator, "read_results", lambda name: FACTS | {"rows": rows[name]})
     found = generator.pages()
     guide, internals = found[generator.GUIDE], found[generator.INTERNALS]
     assert "| GAP | 50.0 | 1.000 | — | — | — |" in guide
     assert "| iSICE | — | — | 52.0 | 1.040 | — |" in guide
+    assert "| partial correlation | 50.0 | 1.030 | — | — | — |" in guide
+    assert "| partial correlation | — | 1.80 / 3.15 | — | 272 | — |" in guide
     assert "| iSICE | — | 3.00 / 12.35 | — | 250 | 2e-05 / 1e-05 |" in guide
     assert "G; torch 9; commit abc; seed 0:\n\n```sh\nc\n```" in guide
     assert "| kernels | highest | 20.00 | 22.50 | 1,500 | — | — | — |" in internals
