@@ -46,12 +46,12 @@ SETTINGS: dict[str, tuple[str, dict[str, float]]] = {
     "… ridge 3, × 3": (f"{PC}(ridge=3, scale=3)", {}),
     "… ridge 30, × 10": (f"{PC}(ridge=30, scale=10)", {}),
     "… × 2.5": (f"{PC}(scale=2.5)", {}),
-    "… and centred": (f"{PC} + {PC}(center=True)", {}),
+    "… and centred, concatenated": (f"{PC} + {PC}(center=True)", {}),
 }
 RECIPES: dict[str, dict[str, float]] = {
     "no label smoothing": {"smoothing": 0.0},
-    "rate 4e-5, head 3 ×": {"lr": 4e-5, "classifier_factor": 15.0, "reduce_factor": 3.0},
-    "rate 3e-4, head 1 ×": {"lr": 3e-4, "classifier_factor": 2.0},
+    "backbone rate 4e-5": {"lr": 4e-5, "classifier_factor": 15.0, "reduce_factor": 3.0},
+    "backbone rate 3e-4": {"lr": 3e-4, "classifier_factor": 2.0},
     "weight decay 0.3": {"decay": 0.3},
     "512 channels": {"channels": 512},
 }

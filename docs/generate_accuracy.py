@@ -25,6 +25,12 @@ SETTINGS = {
     "learned": "learned ridge and scale, from 10 and 5, centred",
     "ledoit_wolf_x5": "Ledoit–Wolf, × 5",
 }
+# Labels of the draft that wrote the record, and those of the script.
+RENAMED = {
+    "… and centred": "… and centred, concatenated",
+    "rate 4e-5, head 3 ×": "backbone rate 4e-5",
+    "rate 3e-4, head 1 ×": "backbone rate 3e-4",
+}
 # Augmentations of `shrinkage_recipe` that are recorded; a folder is named after its augmentation.
 AUGMENTATIONS = {
     "plain": "flips only",
@@ -87,10 +93,14 @@ def held_out() -> str:
     """Return the accuracy on held-out training images of the settings that were compared."""
     found: dict[str, list[float]] = defaultdict(list)
     for row in read_results("frozen_blocks_h200")["rows"]:
-        found[row["label"]].append(100 * row["accuracy"])
-    return table(
-        ["setting", "held out, % by seed"], [(k, " · ".join(f"{v:.1f}" for v in vs)) for k, vs in found.items()]
-    )
+        pooling, comma, changed = row["label"].partition(", ")
+        found[_renamed(pooling) + comma + _renamed(changed)].append(100 * row["accuracy"])
+    rows = [(label, " · ".join(f"{value:.1f}" for value in values)) for label, values in found.items()]
+    return table(["setting", "held out, % by seed"], rows)
+
+
+def _renamed(label: str) -> str:
+    return RENAMED.get(label, label)
 
 
 def recipes() -> str:
