@@ -74,7 +74,7 @@ def has_weights(run: Path) -> bool:
     return (run / "checkpoints").is_dir()
 
 
-def is_unseen_run(folder: Path) -> bool:
+def lacks_heat_maps(folder: Path) -> bool:
     """Return whether a folder is one run with checkpoints and without heat maps."""
     from ..report.explain_page import find_heat_maps
 

@@ -10,7 +10,7 @@ from ..experiments.loader import list_experiments, load_experiment
 from ..experiments.manifest import describe
 from ..experiments.plan import read_limits
 from ._app import Settings, app
-from ._show import RUNS, Limit, draw_heat_maps, is_unseen_run, show_report
+from ._show import RUNS, Limit, draw_heat_maps, lacks_heat_maps, show_report
 
 # Test images in the heat maps of a single run.
 IMAGES_OF_A_RUN = 2
@@ -57,7 +57,7 @@ def report(
             f"report: expected a folder of runs, a run or an experiment ({', '.join(list_experiments())}), got "
             f"{what!r}, which is none.{suggestion(what, [*list_experiments(), *folders])}"
         )
-    if images is None and is_unseen_run(folder):
+    if images is None and lacks_heat_maps(folder):
         draw_heat_maps(folder, manifest, IMAGES_OF_A_RUN)
     elif images:
         draw_heat_maps(folder, manifest, images, asked=True)

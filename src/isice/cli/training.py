@@ -10,7 +10,7 @@ from ..config import RunConfig, config_hash, load_config
 from ..experiments.loader import load_recipe, override_recipe
 from ..experiments.weight_files import find_all, with_weights
 from ._app import Settings, WeightsRoot, app, tell
-from ._show import is_unseen_run, show_report
+from ._show import lacks_heat_maps, show_report
 
 
 @app.command()
@@ -78,7 +78,7 @@ def train(
         raise
     if is_main_process():
         show_report(folder)
-        if is_unseen_run(folder):
+        if lacks_heat_maps(folder):
             tell(f"isice report {folder} adds heat maps of test images")
 
 
