@@ -212,7 +212,7 @@ def test_the_readme_quotes_the_records():
     ]
     isice_, isqrt = (tested(f"table1_vgg16_cub200/vgg16-{name}-cub200-seed0-*") for name in ("isice", "isqrt_cov"))
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    assert f"with the recipe `finegrained_cnn` both are level at 448 px, {' and '.join(augmented)}" in text
+    assert f"with the recipe `finegrained_cnn` the two are level at 448 px, {' and '.join(augmented)}" in text
     assert f"it reaches {isice_} and iSQRT-COV {isqrt}" in text
 
 

@@ -15,9 +15,10 @@ class AugmentConfig:
     one gives them about the size that they have in evaluation. Backbones of a fixed image size,
     such as ViT, refuse it. ``translate`` is the largest shift as a share of the side, ``rotate``
     the largest angle in degrees. ``policy`` is ``trivial`` (TrivialAugment) or ``rand``
-    (RandAugment), both without equalization. ``color`` changes brightness, contrast and saturation,
-    ``erase`` the probability of random erasing. ``mixup`` and ``cutmix`` are the α of their Beta
-    distributions; with both, each step chooses one. ``mix_prob`` is the share of mixed steps.
+    (RandAugment), both without equalization. ``color`` is the largest relative change of
+    brightness, contrast and saturation, ``erase`` the probability of random erasing. ``mixup`` and
+    ``cutmix`` are the α of their Beta distributions; if both are set, each step draws one of them.
+    ``mix_prob`` is the share of steps that mix images.
     """
 
     crop_scale: float = 1.0

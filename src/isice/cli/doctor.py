@@ -16,7 +16,7 @@ REQUIRED = ("torch", "timm", "numpy", "safetensors")
 def doctor() -> None:
     """Show versions, device, threads, GPU kernels and optional extras, and what is missing.
 
-    Exit status 1 if a required package is missing. A missing extra is reported, not fatal.
+    Exits with 1 if a required package is missing. A missing extra is reported, not fatal.
     """
     import torch
 

@@ -67,7 +67,7 @@ def predict(
     batch_size: BatchSize = 32,
     as_json: Json = False,
 ) -> None:
-    """Predict the classes of image files. Exit status 1 if some are unreadable.
+    """Predict the classes of image files. Exits with 1 if some are unreadable.
 
     Unreadable images are skipped, and reported on stderr or in their entries with --json.
 

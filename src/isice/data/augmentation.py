@@ -55,7 +55,7 @@ class Mixed(NamedTuple):
 class Augmentation:
     """Random changes of a batch, a function of a seed and of the image's row.
 
-    ``finish`` is the normalisation that the images went through; colours are changed before it.
+    ``finish`` is the normalisation of the images; it is undone while colours are changed.
 
     Example:
         >>> augment = Augmentation(AugmentConfig(crop_scale=0.5, mixup=0.2))
@@ -73,7 +73,7 @@ class Augmentation:
     ) -> Mixed:
         """Change float images (B, C, H, W), rows from ``begin`` on of the ``total`` in a step.
 
-        The draws of an image do not depend on how a step is divided over processes and portions.
+        The draws of an image do not depend on how processes and micro-batches divide a step.
         """
         total, rng = len(images) if total is None else total, np.random.default_rng(seed)
         height, width = images.shape[-2:]
@@ -95,7 +95,7 @@ class Augmentation:
         return self._mix(images, target, rng)
 
     def _mix(self, images: Tensor, target: Tensor, rng: np.random.Generator) -> Mixed:
-        """Mix every image with its mirror in the batch, by one draw for the whole step."""
+        """Mix image i with image B − 1 − i, with one weight for the whole step."""
         kinds = [(kind, alpha) for kind in ("mixup", "cutmix") if (alpha := getattr(self.config, kind))]
         # Drawn always, so that the other draws of a step do not depend on these.
         chosen, applied = rng.integers(max(len(kinds), 1)), rng.uniform() < self.config.mix_prob

@@ -22,9 +22,9 @@ from ._scale import ScaledPooling
 class PartialCorrelation(ScaledPooling):
     """Partial correlations −Ω_ij/√(Ω_ii Ω_jj) from a regularised inverse Ω of the second moments.
 
-    The defaults are those of natural images: moments about zero, which keep the mean of each
-    channel, and a strong ridge, which saturates the leading directions and fades out the weak ones.
-    For the partial correlations of statistics take ``center=True`` and a small ridge.
+    The defaults suit natural images: moments about zero keep the mean of each channel, and a strong
+    ridge limits the leading directions and suppresses the weak ones. For partial correlations in
+    the statistical sense use ``center=True`` and a small ridge.
 
     Args:
         ridge: Weight of the identity in units of the mean eigenvalue, or a rule that estimates
@@ -35,7 +35,7 @@ class PartialCorrelation(ScaledPooling):
         method: How Ω is regularised: ``"ridge"`` adds the ridge, ``"newton_schulz"`` stops after
             ``n_inverse_iter`` steps instead.
         n_inverse_iter: Newton–Schulz steps.
-        learn_ridge: Train the logarithm of a factor of the ridge, from the given ridge or one.
+        learn_ridge: Train the logarithm of the ridge, or of a factor if a rule estimates it.
         scale: Factor applied to the output.
         learn_scale: Train the logarithm of this factor.
         standardize: Divide the output by the standard deviation measured by :meth:`init_from`,
@@ -48,7 +48,7 @@ class PartialCorrelation(ScaledPooling):
 
     reference = "Dempster: Covariance Selection, Biometrics 1972; as a layer: this package"
     fidelity = "original"
-    evidence = "equal to the correlation of regression residuals in tests/ops/test_correlation.py"
+    evidence = "correlations of regression residuals, in tests/ops/test_correlation.py"
 
     def __init__(
         self,
