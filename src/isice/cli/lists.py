@@ -26,7 +26,7 @@ def list_(
     recipes: Annotated[bool, typer.Option("--recipes", help="The recipes (training settings).")] = False,
     experiments: Annotated[bool, typer.Option("--experiments", help="The experiments (grids of runs).")] = False,
 ) -> None:
-    """List poolings, one line each; describe one; or list what the options select.
+    """List poolings; describe one; or list what the options select.
 
     Examples:
 
@@ -48,7 +48,7 @@ def _poolings() -> Table:
     made = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     summaries = pooling_summaries()
     made.add_column(no_wrap=True, min_width=max(map(len, summaries)))
-    made.add_column(no_wrap=True, overflow="ellipsis")
+    made.add_column()
     for name, summary in summaries.items():
         made.add_row(Text(name, style="bold"), Text(summary))
     return made
