@@ -1,10 +1,14 @@
 """The display: a line per epoch without a terminal, a bar with one."""
 
 import io
+from types import SimpleNamespace
 
+import torch
 from rich.console import Console
 
-from isice.train.progress import TrainingProgress
+from isice.config import RunConfig
+from isice.data import DATASETS
+from isice.train.progress import TrainingProgress, heading
 
 ROW = {
     "epoch": 1,
@@ -26,8 +30,25 @@ def shown(terminal: bool) -> str:
     return stream.getvalue()
 
 
+def test_a_run_of_an_experiment_has_a_heading_of_one_line():
+    splits = SimpleNamespace(info=DATASETS["digits"], sizes={"train": 1200, "test": 450})
+    config, model = RunConfig(), torch.nn.Linear(1, 1)
+    assert len(heading(config, model, splits)) == 5
+    (line,) = heading(config, model, splits, "seed 0")
+    assert line.startswith("seed 0  small_cnn, random; digits: train 1,200, test 450 images")
+
+
 def test_plain_lines():
     assert shown(terminal=False) == "gap  epoch 1/3  loss 0.500  train acc 80.0%  val acc 75.0%  99 img/s  4 s left\n"
+
+
+def test_epochs_that_follow_closely_are_left_out_except_the_last():
+    stream = io.StringIO()
+    with TrainingProgress("gap", 3, 2, Console(file=stream), every=60.0) as progress:
+        for epoch in (1, 2, 3):
+            progress.epoch(ROW | {"epoch": epoch})
+    assert stream.getvalue().startswith("gap  epoch 3/3")
+    assert len(stream.getvalue().splitlines()) == 1
 
 
 def test_bar():

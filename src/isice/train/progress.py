@@ -13,19 +13,33 @@ from ..config import RunConfig
 from ..data import Splits
 from ..models.model_card import format_numbers
 
+# Of the epochs of one run of an experiment.
+SECONDS_BETWEEN_LINES = 10.0
+
 
 class TrainingProgress:
     """Display loss, accuracy, images per second and remaining time, by default on standard error.
 
-    An epoch has ``steps`` optimizer steps; earlier sessions have taken ``done`` of the run.
+    An epoch has ``steps`` optimizer steps; earlier sessions have taken ``done`` of the run. Epochs
+    but the last are not printed within ``every`` seconds of the previous line.
     """
 
-    def __init__(self, label: str, epochs: int, steps: int, console: Console | None = None, *, done: int = 0) -> None:
+    def __init__(
+        self,
+        label: str,
+        epochs: int,
+        steps: int,
+        console: Console | None = None,
+        *,
+        done: int = 0,
+        every: float = 0.0,
+    ) -> None:
         self.console = console or Console(stderr=True)
         self.label = escape_control(label)
-        self.epochs, self.steps, self.done = epochs, steps, done
+        self.epochs, self.steps, self.done, self.every = epochs, steps, done, every
         self._bar: Progress | None = None
         self._images, self._since = 0, time.perf_counter()
+        self._printed = self._since
 
     def __enter__(self) -> "TrainingProgress":
         if self.console.is_terminal:
@@ -53,6 +67,10 @@ class TrainingProgress:
 
     def epoch(self, row: dict[str, Any]) -> None:
         """Print the metrics of an epoch, above the progress bar if there is one."""
+        now = time.perf_counter()
+        if row["epoch"] < self.epochs and now - self._printed < self.every:
+            return
+        self._printed = now
         val = f"  val acc {row['val_accuracy']:.1%}" if "val_accuracy" in row else ""
         left = (self.epochs - row["epoch"]) * row["seconds"]
         self.console.print(
@@ -63,6 +81,14 @@ class TrainingProgress:
             highlight=False,
             soft_wrap=True,
         )
+
+
+def heading(config: RunConfig, model: nn.Module, splits: Splits, label: str | None = None) -> list[str]:
+    """Return the overview of a run, or one line for a run of an experiment, which has a label."""
+    facts = dict(overview(config, model, splits))
+    if label is not None:
+        return [f"{escape_control(label)}  {facts['weights']}; {facts['data']}"]
+    return [f"{name:<8}  {fact}" for name, fact in facts.items()]
 
 
 def overview(config: RunConfig, model: nn.Module, splits: Splits) -> list[tuple[str, str]]:

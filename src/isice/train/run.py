@@ -31,7 +31,7 @@ from .launch import cpu_threads, create_fabric, determinism, is_main_process
 from .loaders import eval_loader
 from .logger import MetricsLogger, WandbLogger
 from .optim import describe_schedule
-from .progress import TrainingProgress, overview
+from .progress import SECONDS_BETWEEN_LINES, TrainingProgress, heading
 from .resume import check_fingerprint, clear_run, find_checkpoint, find_finished, holds_run
 from .scoring import add_evaluation, score
 from .timing import PhaseTimer
@@ -66,7 +66,8 @@ def train_run(
     Args:
         config: The run.
         folder: The run folder.
-        label: Name in the progress display; by default the pooling.
+        label: Name in the progress display, which is then shorter, for one run of many; by default
+            the pooling.
         build: Creates the model; by default :func:`build_model`.
         resume: ``"auto"``, ``"must"`` (raise if there is nothing to resume) or ``"never"`` (start
             anew and remove the files of an earlier run). Another config's checkpoint is an error.
@@ -97,14 +98,14 @@ def train_run(
 
         try:
             with cpu_threads(config.threads), determinism(config.deterministic):
-                return _train_and_record(config, folder, label or config.model.pooling, prepare, record_refusal)
+                return _train_and_record(config, folder, label, prepare, record_refusal)
         finally:
             # Collect the cycles of Fabric's wrappers, which hold memory and loader processes.
             gc.collect()
 
 
 def _train_and_record(
-    config: RunConfig, folder: Path, label: str, prepare: "Callable[[Fabric], Trainer]", record_refusal: bool
+    config: RunConfig, folder: Path, label: str | None, prepare: "Callable[[Fabric], Trainer]", record_refusal: bool
 ) -> dict[str, Any]:
     record = new_record(config, hardware())
     trainer = None
@@ -159,7 +160,7 @@ def _create_trainer(
     return trainer
 
 
-def _fit(trainer: Trainer, label: str) -> None:
+def _fit(trainer: Trainer, label: str | None) -> None:
     state, main = trainer.state, trainer.fabric.is_global_zero
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     state.sessions.append({"started": now, "commit": commit(), "epoch": state.done + 1, "step": state.step})
@@ -170,10 +171,11 @@ def _fit(trainer: Trainer, label: str) -> None:
         logger = MetricsLogger(trainer.folder, state.rows, tensorboard=trainer.config.tensorboard)
     console = Console(stderr=True, quiet=not main)
     done = state.done * trainer.steps + state.step
-    for name, fact in overview(trainer.config, trainer.trained, trainer.splits):
-        console.print(f"{name:<8}  {fact}", highlight=False, markup=False, soft_wrap=True)
+    for line in heading(trainer.config, trainer.trained, trainer.splits, label):
+        console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    shown, every = label or trainer.config.model.pooling, 0.0 if label is None else SECONDS_BETWEEN_LINES
     try:
-        with TrainingProgress(label, trainer.epochs, trainer.steps, console, done=done) as progress:
+        with TrainingProgress(shown, trainer.epochs, trainer.steps, console, done=done, every=every) as progress:
             trainer.fit(progress, logger)
     finally:
         if logger is not None:
