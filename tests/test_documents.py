@@ -70,9 +70,19 @@ def test_the_code_of_the_statistics_page_runs():
     plt.close("all")
 
 
-@pytest.mark.parametrize("name", ["getting_started.md", "timm.md"])
-def test_the_code_of_the_first_pages_runs(name):
-    run_blocks(ROOT / "docs" / name)
+def test_the_code_of_the_timm_page_runs():
+    run_blocks(ROOT / "docs" / "timm.md")
+
+
+def test_getting_started_prints_what_its_comments_say(capsys):
+    page = ROOT / "docs" / "getting_started.md"
+    run_blocks(page)
+    printed = capsys.readouterr().out.splitlines()
+    said = re.findall(r"^# (torch.*|.*: .*\d%?)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [line.partition(": ")[0] for line in printed] == [line.partition(": ")[0] for line in said]
+    numbers = [[float(text) for text in re.findall(r": ([\d.]+)", "\n".join(lines))] for lines in (printed, said)]
+    assert numbers[0] == pytest.approx(numbers[1], rel=0.3)  # of other versions and machines
+    assert len(numbers[0]) == 5
 
 
 def test_the_notebook_runs_and_has_no_outputs():
