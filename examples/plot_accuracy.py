@@ -2,9 +2,9 @@
 
 CUB-200-2011, VGG-16, 256 channels. Left: test accuracy of three seeds, the line is their mean.
 Middle: accuracy on training images that were held out, with the first three blocks frozen; the
-settings of partial correlation were chosen here. Right: the training step of ResNet-50 at 448 px
-relative to average pooling. All numbers are read from the records; [accuracy](accuracy.md) has
-them as tables.
+settings of partial correlation were confirmed here. Right: the training step of ResNet-50 at
+448 px relative to average pooling. All numbers are read from the records;
+[accuracy](accuracy.md) has them as tables.
 
 Usage: python examples/plot_accuracy.py [figure.png]
 """
