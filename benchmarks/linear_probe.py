@@ -85,11 +85,16 @@ def reduced(data: Data, channels: int, seed: int) -> Tensor:
 
 
 @torch.no_grad()
-def pooled(pooling: str, features: Tensor, held_out: Tensor) -> Tensor:
-    """Return the vectors (B, F) of a pooling, started from some training features if it wants."""
+def pooled(pooling: str, features: Tensor, held_out: Tensor) -> tuple[Tensor, dict[str, float]]:
+    """Return the vectors (B, F) of a pooling, and the mean of the ridges that a rule estimates."""
     layer = create_pooling(pooling, features.shape[1]).eval()
     layer.init_from(features[~held_out][:256].float())
-    return torch.cat([layer(part.float()) for part in features.split(CHUNK)])
+    vectors, ridges = [], []
+    for part in features.split(CHUNK):
+        vectors.append(layer(part.float()))
+        if isinstance(getattr(layer, "ridge", None), str):
+            ridges.append(layer.ridge_of(part.float()).flatten())
+    return torch.cat(vectors), {"ridge": float(torch.cat(ridges).mean())} if ridges else {}
 
 
 def probe(vectors: Tensor, labels: Tensor, held_out: Tensor) -> dict[str, float]:
@@ -144,7 +149,10 @@ def main() -> int:
                 start = time.perf_counter()
                 key = {"group": group, "pooling": pooling, "channels": channels, "seed": seed}
                 rows = [row for row in rows if not key.items() <= row.items()]
-                rows.append(key | probe(pooled(pooling, features, data.held_out), data.labels, data.held_out))
+                vectors, found = pooled(pooling, features, data.held_out)
+                found |= {"std": float(vectors.var(dim=0).mean().sqrt())}
+                rows.append(key | found | probe(vectors, data.labels, data.held_out))
+                del vectors  # release its memory
                 print(rows[-1], f"{time.perf_counter() - start:.0f} s", flush=True)
                 title = f"linear classifier on frozen VGG-16 features, held-out training images, {args.size} px"
                 command = "python benchmarks/linear_probe.py --data FOLDER --weights FILE"
