@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from isice.config import override
-from isice.train import train_run
+from isice.train import train_run, trainer
 from isice.train.trainer import Trainer
 
 from .._half_digits import halve_digits
@@ -34,8 +34,11 @@ def main(folder: Path) -> None:
 
 
 def start_from_data(folder: Path) -> None:
-    """Train netvlad; every process saves its pooling before DistributedDataParallel sees it."""
-    start = Trainer._initialize
+    """Train netvlad; every process saves its pooling before DistributedDataParallel sees it.
+
+    SyncBatchNorm needs GPUs: instead of a conversion, whether the pooling had started is saved.
+    """
+    start, started = Trainer._initialize, []
 
     def start_and_save(self):
         torch.manual_seed(self.fabric.global_rank)
@@ -43,10 +46,17 @@ def start_from_data(folder: Path) -> None:
         start(self)
         found = {"images": self.state.start_images, "pooling": self.model.pooling.state_dict()}
         torch.save(found, folder / f"start{self.fabric.global_rank}.pt")
+        started.append(True)
+        self.config = override(self.config, ["sync_bn=true"])  # a CPU refuses it at first
+
+    def convert(model):
+        (folder / "converted.txt").write_text(f"after the start: {bool(started)}")
+        return model
 
     config = override(TINY, ["model.pooling=netvlad(n_clusters=4)", "optim.epochs=1"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_initialize", start_and_save)
+        patch.setattr(trainer, "convert_sync_batchnorm", convert)
         train_run(config, folder / "netvlad")
 
 

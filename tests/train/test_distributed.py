@@ -65,3 +65,8 @@ def test_a_data_driven_start_is_that_of_rank_0_in_both_processes(two):
     assert (first["pooling"]["centres"] >= -1e-6).all()  # means of training features, not random directions
     for name, value in first["pooling"].items():
         assert torch.equal(value, second["pooling"][name]), name
+
+
+def test_batch_norm_is_converted_after_the_start_from_data(two):
+    """Rank 0 computes the start alone, in which SyncBatchNorm would wait for the other processes."""
+    assert (two / "converted.txt").read_text(encoding="utf-8") == "after the start: True"

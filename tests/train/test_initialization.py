@@ -3,6 +3,7 @@
 import contextlib
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from isice.cli import app
@@ -23,6 +24,26 @@ def test_netvlad_starts_at_means_of_training_features(tmp_path):
     # Means of unit vectors that are not negative; random directions have length one and both signs.
     assert (centres >= -1e-6).all()
     assert (centres.norm(dim=1) < 1 - 1e-4).all()
+
+
+def test_a_pooling_with_weights_from_a_file_keeps_them(tmp_path):
+    centres = []
+    for name, settings in (("first", []), ("second", ["seed=1", f"model.checkpoint_path={tmp_path / 'all.pth'}"])):
+        record = train_run(override(NETVLAD, settings), tmp_path / name)
+        weights = read_checkpoint(tmp_path / name, "last").weights
+        torch.save(weights, tmp_path / "all.pth")
+        centres.append(weights["pooling.centres"])
+    assert record["initialized_from_images"] == 0
+    torch.testing.assert_close(*centres)
+
+
+def test_a_pooling_starts_from_data_beside_a_backbone_from_a_file(tmp_path):
+    train_run(NETVLAD, tmp_path / "first")
+    weights = read_checkpoint(tmp_path / "first", "last").weights
+    backbone = {name: value for name, value in weights.items() if name.startswith("backbone.")}
+    torch.save(backbone, tmp_path / "backbone.pth")
+    config = override(NETVLAD, [f"model.checkpoint_path={tmp_path / 'backbone.pth'}"])
+    assert train_run(config, tmp_path / "second")["initialized_from_images"] == 256
 
 
 def test_a_pooling_without_a_start_records_none(tmp_path):

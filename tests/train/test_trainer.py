@@ -3,12 +3,13 @@
 import json
 
 import pytest
+import timm
 import torch
 from torch import nn
 
 from isice.config import override
 from isice.data import load_splits
-from isice.train import train_run
+from isice.train import train_run, trainer
 from isice.train.checkpoint import read_checkpoint
 from isice.train.loaders import EpochBatches
 from isice.train.run import build_model, seed_everything
@@ -140,6 +141,12 @@ def test_fp16_needs_a_gpu(tmp_path):
 def test_synchronised_batchnorm_needs_gpus(tmp_path):
     with pytest.raises(ValueError, match="expected GPUs for sync_bn"):
         train_run(override(TINY, ["sync_bn=true"]), tmp_path)
+
+
+def test_synchronised_batchnorm_keeps_the_activations_of_timm():
+    model, x = timm.create_model("test_byobnet", num_classes=3).eval(), torch.rand(2, 3, 64, 64)
+    expected = model(x)
+    torch.testing.assert_close(trainer.convert_sync_batchnorm(model)(x), expected)
 
 
 @pytest.mark.gpu

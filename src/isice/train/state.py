@@ -25,4 +25,5 @@ class TrainerState:
     best: dict[str, Any] | None = None  # epoch and accuracy of the best epoch so far, if select_on asks for one
     seconds: float = 0.0  # wall-clock time of earlier sessions
     sessions: list[dict[str, Any]] = field(default_factory=list)  # time, commit and first step of every start
-    start_images: int | None = None  # training images that initialised the pooling; None before the first step
+    # Training images that initialised the pooling: None if it needs none, 0 if its weights are from a file.
+    start_images: int | None = None

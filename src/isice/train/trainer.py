@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from timm.layers import convert_sync_batchnorm
 from torch import Tensor, nn
 from torch.nn.functional import nll_loss
 
@@ -68,8 +69,6 @@ class Trainer:
         self.timer = timer or PhaseTimer()
         self.data = data
         self._writer, self._last_save, self._unsaved = CheckpointWriter(), -math.inf, False
-        if config.sync_bn and fabric.world_size > 1:
-            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         self.layout = torch.channels_last if config.channels_last else torch.preserve_format
         self.model = model.to(fabric.device).to(memory_format=self.layout)
         decay = 1.0 if config.optim.swa_epochs else config.optim.ema_decay
@@ -108,6 +107,9 @@ class Trainer:
         """Train from the current step to the last epoch, or until ``optim.patience`` ends."""
         if self.state.done == 0 and self.state.step == 0:
             self._initialize()
+        if self.config.sync_bn and self.fabric.world_size > 1:
+            # After the start from data: rank 0 computes it alone, and SyncBatchNorm would wait for the others.
+            self.model = convert_sync_batchnorm(self.model)
         self.timer.start_training()
         try:
             for index, stage in enumerate(self.stages):
@@ -129,8 +131,15 @@ class Trainer:
             self.wait_for_checkpoints()
 
     def _initialize(self) -> None:
-        """Start the pooling from training features: computed by rank 0, the same on all ranks."""
+        """Start the pooling from training features: computed by rank 0, the same on all ranks.
+
+        A pooling with weights from a file keeps them.
+        """
         if not (isinstance(self.model, Network) and self.model.pooling.wants_data):
+            return
+        report = self.model.load_report
+        if report is not None and any(name.startswith("pooling.") for name in report.matched):
+            self.state.start_images = 0
             return
         if self.fabric.is_global_zero:
             set_training_mode(self.model, self.stages[0].frozen)
