@@ -83,6 +83,24 @@ def test_an_empty_loader_and_another_model_are_errors():
         isice.initialize(nn.Linear(1, 1), batches())
 
 
+@pytest.mark.parametrize(
+    ("loader", "error", "message"),
+    [
+        ([{"image": torch.rand(2, 1, 8, 8)}], TypeError, r"got a dict with the keys image; pass a generator"),
+        ("images", TypeError, "got a str; pass a generator"),
+        ([()], TypeError, "got a tuple; pass a generator"),
+        ([torch.rand(0, 1, 8, 8)], ValueError, r"expected at least one image in every batch, got \(0, 1, 8, 8\)"),
+        ([torch.full((2, 1, 8, 8), math.nan)], ValueError, "expected finite features of 2 training images, got NaN"),
+    ],
+)
+def test_batches_without_usable_images_are_errors(loader, error, message):
+    model = network("netvlad(n_clusters=2)")
+    before = model.pooling.centres.clone()
+    with pytest.raises(error, match=f"^initialize: .*{message}"):
+        isice.initialize(model, loader)
+    assert torch.equal(model.pooling.centres, before)
+
+
 def test_kernel_pooling_takes_gamma_from_the_mean_inner_product():
     layer = create_pooling("kernel_pooling(order=2, n_features=8)", 2)
     # Two orthogonal unit positions per image: inner products 1, 0, 0, 1, mean ½, so γ = 2.

@@ -1,6 +1,6 @@
 """Data-driven start of a pooling: features of a few training batches, before the first step."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .._checks import check_int
+from .._checks import check_int, first_of
 from .backbone import evaluating
 from .network import Network
 
@@ -17,10 +17,12 @@ from .network import Network
 def initialize(model: Network, loader: Iterable[Any], *, images: int = 256) -> int:
     """Start a pooling from data: k-means centres, principal components, scales.
 
-    Call it once, before the first training step; ``isice train`` does. Poolings without a
-    data-driven start (:attr:`Pooling.wants_data`) leave ``loader`` untouched. The features are
-    those of the first step: BatchNorm uses the statistics of the batch where it is in training
-    mode, and its running statistics do not change; all other modules are in eval mode.
+    Call it once, before the first training step; ``isice train`` does, with images without
+    augmentation. Poolings without a data-driven start (:attr:`Pooling.wants_data`) leave ``loader``
+    untouched. Weights of the pooling that were loaded from a file are replaced. BatchNorm uses the
+    statistics of the batch where it is in training mode, and its running statistics do not change;
+    all other modules are in eval mode. With several processes, call it in one of them before
+    SyncBatchNorm and DistributedDataParallel, which copies the weights to the others.
 
     Args:
         model: The network.
@@ -48,16 +50,43 @@ def initialize(model: Network, loader: Iterable[Any], *, images: int = 256) -> i
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.training]
     with evaluating(model), _batch_statistics(norms):
         for batch in loader:
-            x = batch if isinstance(batch, Tensor) else batch[0]
+            x = _images(batch)
             features.append(model.forward_features(x.to(place.device)).float())
             seen += len(x)
             if seen >= images:
                 break
     if not features:
         raise ValueError("initialize: expected at least one batch of training images, got none; check the loader.")
+    found = torch.cat(features)
+    if not found.isfinite().all():
+        raise ValueError(
+            f"initialize: expected finite features of {seen} training images, got NaN or infinity; check the images "
+            "and the weights of the backbone."
+        )
     with torch.autocast(place.device.type, enabled=False):
-        model.pooling.init_from(torch.cat(features))
+        model.pooling.init_from(found)
     return seen
+
+
+def _images(batch: Any) -> Tensor:
+    """Return the images of a batch: itself, or the first entry of a tuple or list."""
+    x = batch[0] if isinstance(batch, tuple | list) and batch else batch
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f"initialize: expected batches of images (B, C, H, W), alone or first in a tuple, got {_described(batch)}; "
+            'pass a generator of the images, such as (batch["image"] for batch in loader).'
+        )
+    if x.numel() == 0:
+        raise ValueError(
+            f"initialize: expected at least one image in every batch, got {tuple(x.shape)}; check the loader."
+        )
+    return x
+
+
+def _described(batch: Any) -> str:
+    if isinstance(batch, Mapping):
+        return f"a {type(batch).__name__} with the keys {first_of(map(str, batch))}"
+    return f"a {type(batch).__name__}"
 
 
 @contextmanager
