@@ -5,7 +5,9 @@ import hashlib
 import pytest
 import torch
 from safetensors.torch import save_file
+from typer.testing import CliRunner
 
+from isice.cli import app
 from isice.config import RunConfig, config_hash, override
 from isice.experiments.loader import load_experiment
 from isice.experiments.plan import select_cells
@@ -47,7 +49,37 @@ def test_missing_files_are_named_together(tmp_path):
         find_all(tmp_path, [PRETRAINED, resnet, RunConfig()])
 
 
-@pytest.mark.parametrize(("name", "content"), [("vgg16.safetensors", b"not a header"), ("vgg16.pth", b"")])
+def test_what_was_found_in_place_of_a_missing_file_is_said(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"missing: vgg16; there is no such folder; name a file vgg16\.safe"):
+        find_all(tmp_path / "nothing", [PRETRAINED])
+    with pytest.raises(FileNotFoundError, match="got no weight files"):
+        find_all(tmp_path, [PRETRAINED])
+    weights(tmp_path, "vgg16_features_fp16.safetensors")
+    with pytest.raises(FileNotFoundError, match=r"got vgg16_features_fp16\.safetensors; name a file vgg16\."):
+        find_all(tmp_path, [PRETRAINED])
+    with pytest.raises(FileNotFoundError, match="that is a file"):
+        find_all(tmp_path / "vgg16_features_fp16.safetensors", [PRETRAINED])
+
+
+def test_a_given_file_is_checked_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "damaged.pth").write_bytes(b"\x80\x02h\x05.")
+    for name, message in (("none.pth", "there is no such file"), ("damaged.pth", "expected a readable file")):
+        settings = ["run", "digits", "--dry-run", "--set", f"model.checkpoint_path={name}"]
+        result = CliRunner().invoke(app, settings)
+        assert isinstance(result.exception, FileNotFoundError | ValueError)
+        assert message in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("vgg16.safetensors", b"not a header"),
+        ("vgg16.pth", b""),
+        ("vgg16.pth", b"\x80\x02h\x05."),
+        ("vgg16.bin", b"<html>Not found</html>"),
+    ],
+)
 def test_an_unreadable_file_is_named_before_anything_runs(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=f"expected a readable file {name}"):

@@ -1,5 +1,6 @@
 """Weight files: every usual shape loads, the report is true, and code in a file never runs."""
 
+import contextlib
 import logging
 
 import pytest
@@ -132,6 +133,29 @@ def test_errors_name_the_file_and_the_problem(tmp_path):
         (tmp_path / name).write_bytes(b"not a weight file at all")
         with pytest.raises(ValueError, match=name):
             load_weights(small(), tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x80", b"\x80\x02h\x05.", b"\x80\x02.", b"\x80\x02e.", b"N.", b"PK\x03\x04", b"\x80\x02X\xff\xff\xff\x7f"],
+)
+def test_a_damaged_pickle_is_named_in_one_line(tmp_path, content):
+    (tmp_path / "a.pth").write_bytes(content)
+    with pytest.raises(ValueError, match=r"^load_weights: expected .*a\.pth") as caught:
+        load_weights(small(), tmp_path / "a.pth")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_cut_or_overwritten_is_named(tmp_path):
+    torch.save(small().state_dict(), tmp_path / "whole.pth")
+    whole = (tmp_path / "whole.pth").read_bytes()
+    for start in range(0, len(whole), len(whole) // 20):
+        (tmp_path / "a.pth").write_bytes(whole[:start] + b"\x00\xff" * 10 + whole[start + 20 :])
+        with contextlib.suppress(ValueError):  # only the values of a tensor may have changed
+            load_weights(small(), tmp_path / "a.pth")
+        (tmp_path / "a.pth").write_bytes(whole[:start])
+        with pytest.raises(ValueError, match=r"load_weights: .*a\.pth"):
+            load_weights(small(), tmp_path / "a.pth")
 
 
 def test_a_file_of_another_backbone_is_an_error(tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import safetensors
 
+from .._checks import first_of
 from ..config import RunConfig
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
@@ -56,32 +57,56 @@ def with_weights(config: RunConfig, files: dict[str, Path | None]) -> RunConfig:
 
 
 def find_all(root: str | Path | None, configs: Iterable[object]) -> dict[str, Path | None]:
-    """Find the files of all pretrained backbones; one error names all that are missing."""
+    """Find the files of all pretrained backbones; one error names all that are missing.
+
+    These files and every given ``model.checkpoint_path`` must be readable.
+    """
+    models = [config.model for config in configs if isinstance(config, RunConfig)]
+    for given in sorted({model.checkpoint_path for model in models if model.checkpoint_path is not None}):
+        _check_given(Path(given).expanduser())
     if root is None:
         return {}
-    models = [config.model for config in configs if isinstance(config, RunConfig)]
     names = sorted({model.backbone for model in models if model.pretrained and model.checkpoint_path is None})
     files = {name: find_weights(root, name) for name in names}
     missing = [name for name, path in files.items() if path is None]
     if missing:
         raise FileNotFoundError(
             f"weights: expected a file for every backbone in {str(root)!r}, missing: {', '.join(missing)}; "
-            f"add {missing[0]}.safetensors, or leave out --weights-root (ISICE_WEIGHTS) to download."
+            f"{_content_of(Path(root).expanduser())}; name a file {missing[0]}.safetensors (or "
+            f"{', '.join(SUFFIXES[1:])}), or leave out --weights-root (ISICE_WEIGHTS) to download."
         )
     for path in files.values():
-        _check_readable(path)
+        if path is not None:
+            _check_readable(path)
     return files
 
 
-def _check_readable(path: Path | None) -> None:
-    """Read the header of a safetensors file; of other files, check that they are not empty."""
-    if path is None:
-        return
+def _content_of(root: Path) -> str:
+    """Say what was found in place of weight files."""
+    if not root.is_dir():
+        return "that is a file" if root.exists() else "there is no such folder"
+    names = sorted(path.name for path in root.iterdir() if path.suffix in SUFFIXES)
+    return f"got {first_of(names)}" if names else "got no weight files"
+
+
+def _check_given(path: Path) -> None:
+    if not path.is_file():
+        problem = "that is a folder" if path.is_dir() else "there is no such file"
+        raise FileNotFoundError(
+            f"weights: expected a weight file in model.checkpoint_path={str(path)!r}, but {problem}; check the path."
+        )
+    _check_readable(path)
+
+
+def _check_readable(path: Path) -> None:
+    """Read the header of a safetensors file, or load a file of torch without executing code."""
     try:
         if path.suffix == ".safetensors":
             with safetensors.safe_open(path, framework="numpy"):
                 return
-        if path.stat().st_size == 0:
-            raise ValueError("the file is empty")
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
-        raise ValueError(f"weights: expected a readable file {path.name}, got {error}; copy it again.") from error
+        import torch
+
+        torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged pickle raises nearly anything
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise ValueError(f"weights: expected a readable file {path.name}, got {reason}; copy it again.") from error

@@ -136,18 +136,27 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     """Read the tensors of a weight file by name, without executing code in it."""
     file = check_file(path)
     try:
-        if file.suffix == ".safetensors":
-            return _unwrap(file, safetensors.torch.load_file(file))
-        return _unwrap(file, torch.load(file, map_location="cpu", weights_only=True))
+        content = (
+            safetensors.torch.load_file(file)
+            if file.suffix == ".safetensors"
+            else torch.load(file, map_location="cpu", weights_only=True)
+        )
     except pickle.UnpicklingError as error:
         raise ValueError(
             f"load_weights: expected only tensors in {file}, got a pickle with code, or no weight file; it was not "
-            f"executed ({str(error).splitlines()[0]}); if you trust it, convert it to safetensors."
+            f"executed ({_first_line(error)}); if you trust it, convert it to safetensors."
         ) from error
-    except (safetensors.SafetensorError, RuntimeError, EOFError) as error:
+    except Exception as error:  # a damaged pickle raises nearly anything: KeyError, IndexError, AttributeError
         raise ValueError(
-            f"load_weights: expected a safetensors or .pth file, but {file} cannot be read ({error}); get it again."
+            f"load_weights: expected a safetensors or .pth file, but {file} cannot be read ({type(error).__name__}: "
+            f"{_first_line(error)}); get it again."
         ) from error
+    return _unwrap(file, content)
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error's message, "" without one."""
+    return str(error).partition("\n")[0]
 
 
 def plain_weights(model: nn.Module) -> dict[str, Tensor]:
