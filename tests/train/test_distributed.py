@@ -68,5 +68,5 @@ def test_a_data_driven_start_is_that_of_rank_0_in_both_processes(two):
 
 
 def test_batch_norm_is_converted_after_the_start_from_data(two):
-    """Rank 0 computes the start alone, in which SyncBatchNorm would wait for the other processes."""
+    """Rank 0 computes the start alone; SyncBatchNorm would wait for the other processes."""
     assert (two / "converted.txt").read_text(encoding="utf-8") == "after the start: True"

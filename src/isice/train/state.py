@@ -25,5 +25,6 @@ class TrainerState:
     best: dict[str, Any] | None = None  # epoch and accuracy of the best epoch so far, if select_on asks for one
     seconds: float = 0.0  # wall-clock time of earlier sessions
     sessions: list[dict[str, Any]] = field(default_factory=list)  # time, commit and first step of every start
-    # Training images that initialised the pooling: None if it needs none, 0 if its weights are from a file.
+    # Training images that initialised the pooling: None if it needs none, 0 if a file has its
+    # weights.
     start_images: int | None = None

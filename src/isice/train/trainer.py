@@ -108,7 +108,7 @@ class Trainer:
         if self.state.done == 0 and self.state.step == 0:
             self._initialize()
         if self.config.sync_bn and self.fabric.world_size > 1:
-            # After the start from data: rank 0 computes it alone, and SyncBatchNorm would wait for the others.
+            # After the start from data, which rank 0 computes alone: SyncBatchNorm would wait.
             self.model = convert_sync_batchnorm(self.model)
         self.timer.start_training()
         try:
