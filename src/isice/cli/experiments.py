@@ -147,7 +147,7 @@ def _parse_devices(text: str | None) -> list[str]:
 
 
 def _measured(steps: list[Step]) -> list[Step]:
-    """Replace the times of training runs that are not finished by measured ones."""
+    """Replace the times of runs of a network that are not finished by measured ones."""
     from ..experiments.jobs._estimate import estimate_costs
 
     waiting = [step for step in steps if step.finished is None and isinstance(step.cell.config, RunConfig)]
@@ -181,6 +181,8 @@ def _show_plan(steps: list[Step], title: str) -> None:
     tell(summary(steps))
     if measured:
         tell("Times are those of training steps and evaluations on this machine, without loading images.")
+        if any(step.cell.kind == "frozen" for step in steps):
+            tell("Of frozen networks, it is that of one pass over the images, without fitting the classifier.")
     for (name, root), count in lacking.items():
         tell(f"No data for {count} runs on {name}: {missing[name, root]}.")
     if lacking:

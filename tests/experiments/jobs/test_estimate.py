@@ -9,6 +9,8 @@ from isice.cli import app
 from isice.config import RunConfig, override
 from isice.experiments.jobs import _estimate
 from isice.experiments.jobs._estimate import estimate_costs
+from isice.experiments.jobs.frozen import FrozenConfig
+from isice.models import create_model
 
 TINY = override(RunConfig(), ["model.reduce=4", "model.pooling=gap", "device=cpu", "optim.epochs=5", "threads=1"])
 
@@ -16,9 +18,9 @@ TINY = override(RunConfig(), ["model.reduce=4", "model.pooling=gap", "device=cpu
 @pytest.fixture
 def two_seconds(monkeypatch):
     """Every measured step takes two seconds; return the measured networks."""
-    measured, build = [], _estimate._training_step
-    monkeypatch.setattr(_estimate, "_training_step", lambda c, b, d: (measured.append(c), build(c, b, d))[1])
-    monkeypatch.setattr(_estimate, "median_seconds", lambda step, device, repeats: (step() or 2.0, repeats))
+    measured, build = [], _estimate._step
+    monkeypatch.setattr(_estimate, "_step", lambda c, b, d: (measured.append(c), build(c, b, d))[1])
+    monkeypatch.setattr(_estimate, "median_seconds", lambda step, device, repeats: (step(), (2.0, repeats))[1])
     return measured
 
 
@@ -42,6 +44,40 @@ def test_training_images_may_be_smaller_than_those_of_evaluation(two_seconds):
     # The same time for a quarter of the pixels: an evaluated image takes four times as long.
     extra = 3 * 450 * costs[0].step_seconds / 64 / 3
     assert costs[1].seconds - costs[0].seconds == pytest.approx(extra)
+
+
+def test_a_frozen_network_costs_one_forward_pass(two_seconds):
+    settings = {name: getattr(TINY, name) for name in ("model", "data", "optim", "device", "threads")}
+    training, frozen, cropped = estimate_costs(
+        [
+            TINY,
+            FrozenConfig(**settings),
+            override(FrozenConfig(**settings), ["augment.crop_size=0.5", "data.image_size=64"]),
+        ]
+    )
+    assert len(two_seconds) == 3, "a forward pass is another measurement than a step"
+    assert frozen.seconds == pytest.approx((1347 + 450) * 2.0 / 4)
+    assert frozen.seconds == cropped.seconds < training.seconds
+
+
+def test_the_step_of_a_frozen_network_is_a_forward_pass(monkeypatch):
+    networks = []
+    monkeypatch.setattr(
+        _estimate, "create_model", lambda *a, **k: networks.append(create_model(*a, **k)) or networks[-1]
+    )
+    estimate_costs([FrozenConfig(model=TINY.model, data=TINY.data, device="cpu", threads=1)])
+    (network,) = networks
+    assert not network.training
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_the_plan_says_what_the_time_of_a_frozen_network_leaves_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = ["device=cpu", "threads=1", "model.reduce=4", "model.backbone=small_cnn", "data.name=digits"]
+    overrides = [part for text in (*settings, "model.pretrained=false") for part in ("--set", text)]
+    result = CliRunner().invoke(app, ["run", "sice_frozen", "--only-cell", "0", "--estimate", *overrides])
+    assert result.exit_code == 0, result.output
+    assert "one pass over the images, without fitting the classifier" in result.output
 
 
 def test_a_network_is_measured_once(two_seconds):
