@@ -3,8 +3,11 @@
 import json
 
 import pytest
+import timm
+import torch
 
-from isice.config import config_hash
+from isice.config import RunConfig, config_hash, override
+from isice.experiments.job_configs import without_rounding
 from isice.experiments.loader import load_experiment
 from isice.experiments.runner import run_experiment
 from isice.records import find_records, new_record, read_record, write_record
@@ -83,6 +86,17 @@ def test_accumulation_is_another_run_where_batch_norm_sees_micro_batches(tmp_pat
         run_experiment(experiment, tmp_path / settings, RecordingTrainer())
         run_experiment(experiment.with_settings(["optim.accumulate=2"]), tmp_path / settings, again)
         assert len(again.calls) == calls, settings
+
+
+@pytest.mark.parametrize(
+    "backbone", ["vgg11", "vgg11_bn", "vit_tiny_patch16_224", "vit_base_resnet26d_224", "resnet18"]
+)
+def test_accumulation_counts_in_networks_with_batch_norm(backbone):
+    with torch.device("meta"):
+        model = timm.create_model(backbone)
+    counts = any(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules())
+    config = override(RunConfig(), [f"model.backbone={backbone}", "model.reduce=none", "optim.accumulate=2"])
+    assert without_rounding(config).optim.accumulate == (2 if counts else 1)
 
 
 def test_precisions_that_a_file_compares_are_different_runs(tmp_path):

@@ -35,7 +35,7 @@ def test_poolings_say_whether_they_want_data():
 def test_initialize_changes_the_pooling_and_nothing_else(name):
     model = network(f"{name}(n_clusters=4)" if name == "netvlad" else name)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    assert isice.initialize(model, batches(), images=40) == 48  # whole batches
+    assert isice.initialize(model, batches(), images=40) == 40
     changed = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
     assert changed
     assert all(key.startswith("pooling.") for key in changed)
@@ -66,6 +66,14 @@ def test_the_features_are_those_of_the_first_training_step():
     first = batches(1)[0][0]
     isice.initialize(model, [first])
     torch.testing.assert_close(seen[0], model.train().forward_features(first))
+
+
+def test_the_size_of_batches_does_not_change_the_images():
+    model, seen = create_model("identity", pooling="netvlad", num_classes=2, reduce=None, in_chans=1), []
+    model.pooling.init_from = seen.append
+    x = torch.rand(48, 1, 4, 4)
+    assert [isice.initialize(model, x.split(size), images=40) for size in (25, 16, 48)] == [40, 40, 40]
+    assert all(torch.equal(features, x[:40]) for features in seen)
 
 
 def test_a_pooling_without_parameters_from_data_reads_nothing():

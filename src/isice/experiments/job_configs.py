@@ -6,6 +6,7 @@ imports torch only inside its functions: experiments and reports read configs wi
 
 import importlib
 import pkgutil
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -15,8 +16,9 @@ from typing import Any
 from ..config import RunConfig, config_hash, from_dict
 from ..records import Record
 
-# Backbones without BatchNorm, by the beginning of their names.
+# Backbones without BatchNorm, by the beginning of their names, unless one of the words follows.
 _WITHOUT_BATCH_NORM = ("vgg", "convnext", "swin", "vit", "identity")
+_WITH_BATCH_NORM = re.compile("_bn|_resnet|_mci")
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def without_rounding(config: Any) -> Any:
     if not isinstance(config, RunConfig):
         return config
     model, optim = config.model, config.optim
-    plain = model.backbone.startswith(_WITHOUT_BATCH_NORM) and "_bn" not in model.backbone
+    plain = model.backbone.startswith(_WITHOUT_BATCH_NORM) and not _WITH_BATCH_NORM.search(model.backbone)
     mixed = config.augment.mixup > 0.0 or config.augment.cutmix > 0.0
     if plain and model.reduce is None and "batch_norm" not in model.pooling and not mixed:
         optim = replace(optim, accumulate=1)

@@ -27,7 +27,7 @@ def initialize(model: Network, loader: Iterable[Any], *, images: int = 256) -> i
     Args:
         model: The network.
         loader: Batches of training images, alone or first in a tuple such as (images, labels).
-        images: Number of images after which no more batches are read.
+        images: Number of images to use, of as many batches as are needed.
 
     Returns:
         Number of images used; 0 if the pooling needs none.
@@ -57,15 +57,15 @@ def initialize(model: Network, loader: Iterable[Any], *, images: int = 256) -> i
                 break
     if not features:
         raise ValueError("initialize: expected at least one batch of training images, got none; check the loader.")
-    found = torch.cat(features)
+    found = torch.cat(features)[:images]  # the same images for any size of batches
     if not found.isfinite().all():
         raise ValueError(
-            f"initialize: expected finite features of {seen} training images, got NaN or infinity; check the images "
-            "and the weights of the backbone."
+            f"initialize: expected finite features of {len(found)} training images, got NaN or infinity; check "
+            "the images and the weights of the backbone."
         )
     with torch.autocast(place.device.type, enabled=False):
         model.pooling.init_from(found)
-    return seen
+    return len(found)
 
 
 def _images(batch: Any) -> Tensor:

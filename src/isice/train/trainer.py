@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from timm.layers import convert_sync_batchnorm
+from timm.layers import convert_sync_batchnorm  # type: ignore[attr-defined]
 from torch import Tensor, nn
 from torch.nn.functional import nll_loss
 
@@ -109,7 +109,7 @@ class Trainer:
             self._initialize()
         if self.config.sync_bn and self.fabric.world_size > 1:
             # After the start from data, which rank 0 computes alone: SyncBatchNorm would wait.
-            self.model = convert_sync_batchnorm(self.model)
+            self.model = convert_sync_batchnorm(self.model)  # type: ignore[no-untyped-call]
         self.timer.start_training()
         try:
             for index, stage in enumerate(self.stages):
