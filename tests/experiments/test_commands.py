@@ -190,7 +190,9 @@ def test_no_dataset_is_counted_without_files():
 
 def test_sample_images(tmp_path):
     invoke("run", "samples", "--data-root", str(miniature(tmp_path)))
-    assert (tmp_path / "runs" / "samples" / "figures" / "samples.png").is_file()
+    folder = tmp_path / "runs" / "samples"
+    assert (folder / "figures" / "samples.png").is_file()
+    assert "accuracy" not in (folder / "report.md").read_text(encoding="utf-8")  # nothing was measured
 
 
 def test_devices_run_in_their_own_processes(tmp_path):

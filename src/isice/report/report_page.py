@@ -83,9 +83,12 @@ def build_report(results: Results, limits: Limits | None = None) -> Report:
 
 
 def _comparisons(results: Results, limits: Limits | None) -> list[Comparison]:
-    """Return no tables for training runs without published numbers; see the table of runs."""
+    """Return no tables for runs without numbers, or training runs without published ones.
+
+    These are in the table of runs.
+    """
     manifest = results.manifest
-    if manifest is None or (manifest.printed is None and manifest.kind == "train"):
+    if manifest is None or manifest.kind == "samples" or (manifest.printed is None and manifest.kind == "train"):
         return []
     return compare(manifest, results.records, limits or manifest.limits)
 
