@@ -1,12 +1,17 @@
 """Table 1's column VGG-16, Birds: the page of its records, and a table of docs/accuracy.md."""
 
+import datetime
+import json
+import textwrap
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import MISSING, RESULTS, table
 
+from isice.experiments.job_configs import records_by_family
 from isice.experiments.loader import load_experiment
-from isice.experiments.manifest import describe
+from isice.experiments.manifest import FILE, Entry, Manifest, describe
 from isice.experiments.published_numbers import value_of
 from isice.metrics import mean_std, wilson_interval
 from isice.records import Record, find_records
@@ -14,6 +19,9 @@ from isice.report.measured_numbers import MeasuredNumbers
 
 COLUMN = RESULTS / "table1_vgg16_cub200"
 PLACE = {"backbone": "vgg16", "dataset": "cub200"}
+# Times of start and duration are rounded: runs one after the other overlap by a second.
+ALONE = 0.05
+SETTINGS = ("data.cache=gpu", "precision=bf16")
 # Recipe of the paper's text, in the folder itself, and recipe of the authors'
 # script, in a sub-folder.
 PUBLISHED = "published_cnn"
@@ -21,9 +29,10 @@ NONE = "No run of this column is finished."
 
 HEADER = """# Table 1, VGG-16, Birds: our runs beside the printed column
 
-CUB-200-2011 at 448 px, ImageNet weights, 256 channels. Each folder holds the resolved config, the metrics by
-epoch, the record and the predictions of a finished run, without weights and images. This page is written by
-`python docs/build.py column`; `isice report` on this folder prints the same numbers.
+CUB-200-2011 at 448 px, ImageNet weights, 256 channels. Each folder holds the resolved config, the
+metrics by epoch, the record and the predictions of a finished run, without weights and images. This
+page and `experiment.json` are written by `python docs/build.py column`; `isice report` on this
+folder prints the same numbers. Of the runs of a method, those with the most epochs count.
 """
 COMMANDS = """## Commands
 
@@ -37,16 +46,20 @@ isice train --recipe published_cnn --model vgg16 --pooling isice --data cub200 -
 
 Runs of 17 epochs had `optim.epochs=17`.
 
-Finished runs are skipped. Copy `experiment.json` and every `record.json`, `config.toml`, `metrics.jsonl` and
+The weights file must be named `vgg16.safetensors` in the folder of `--weights-root`. The records
+identify it by the SHA-256 of its content.
+
+Finished runs are skipped. Copy every `record.json`, `config.toml`, `metrics.jsonl` and
 `evaluation.json` from `runs/column` to this folder, and back to `runs/column` on the next machine.
 """
 
 
 def pages() -> dict[Path, str]:
-    """Return the records' page."""
+    """Return the records' page, and the description by which ``isice report`` finds them."""
     records = finished_records()
     parts = [HEADER.rstrip(), paper_recipe(records), published_recipe(records), COMMANDS]
-    return {COLUMN / "README.md": "\n\n".join(part for part in parts if part)}
+    described = json.dumps(asdict(manifest(records)), indent=1, ensure_ascii=False) + "\n"
+    return {COLUMN / "README.md": "\n\n".join(part for part in parts if part), COLUMN / FILE: described}
 
 
 def finished_records() -> list[Record]:
@@ -56,15 +69,14 @@ def finished_records() -> list[Record]:
 
 def paper_recipe(records: list[Record]) -> str:
     """Return the column of the methods with a finished run of ``paper_cnn``, and notes on them."""
-    rows, used, methods = [], list[Record](), _by_method(records)
-    for method, paper, found in methods:
-        if found:
-            rows.append((method, paper, *_measured(paper, found)))
-            used += found
-    if not rows:
+    methods = _by_method(records)
+    trained = {method: found for method, _, found in methods if found}
+    if not trained:
         return NONE
+    rows = [(method, paper, *_measured(paper, found)) for method, paper, found in methods if found]
+    missing = [method for method, _, found in methods if not found]
     header = ["method", "printed, %", "ours, %", "difference", "95 % interval", "training accuracy, %", "epochs"]
-    return "\n\n".join([table(header, rows), _notes(used, len(methods) - len(rows))])
+    return "\n\n".join([table(header, rows), _notes(trained, missing)])
 
 
 def published_recipe(records: list[Record]) -> str:
@@ -83,22 +95,33 @@ def published_recipe(records: list[Record]) -> str:
     return f"## Recipe {PUBLISHED}\n\n" + table([*header, "epoch", "epoch chosen on"], rows)
 
 
+def manifest(records: list[Record]) -> Manifest:
+    """Return the column, with the runs of the most epochs of every method that has any."""
+    experiment, limits = load_experiment("table1"), {axis: (value,) for axis, value in PLACE.items()}
+    epochs = sorted({record["config"]["optim"]["epochs"] for record in records}, reverse=True)
+    settings = [[*SETTINGS, f"optim.epochs={count}"] for count in epochs] or [SETTINGS]
+    described = [describe(experiment.with_settings(one), limits=limits) for one in settings]
+    families, cells = records_by_family(records), dict[str, Entry]()
+    for entry in (entry for one in described for entry in one.cells):
+        run = next(iter(families.get(entry.family, ())), None)
+        if run is not None and entry.at["method"] not in cells:
+            own = {"name": Path(run["folder"]).name, "hash": run["hash"], "config": run["config"]}
+            cells[entry.at["method"]] = replace(entry, **own)
+    order = list(described[0].axes["method"])
+    found = tuple(cells[method] for method in order if method in cells)
+    return replace(described[0], cells=found, changed=SETTINGS)
+
+
 def _by_method(records: list[Record], *, labels: bool = True) -> list[tuple[str, str, list[Record]]]:
     """Return label or name, printed number and records of every method, in the table's order."""
-    experiment = load_experiment("table1")
-    epochs = {record["config"]["optim"]["epochs"] for record in records}
-    limits = {axis: (value,) for axis, value in PLACE.items()}
-    settings = [[f"optim.epochs={count}"] for count in sorted(epochs)] or [[]]
-    measured = [MeasuredNumbers(describe(experiment.with_settings(s), limits=limits), records) for s in settings]
-    if experiment.printed is None:
+    column = manifest(records)
+    if column.printed is None:
         raise ValueError("column: expected published numbers in table1, got none.")
-    numbers, rows = dict(experiment.printed.numbers), []
-    method_axis = next(axis for axis in experiment.axes if axis.name == "method")
-    for value in method_axis.values:
-        place = PLACE | {"method": value.name}
-        paper = numbers.get(tuple(place[axis] for axis in experiment.printed.axes), MISSING)
-        own = [record for one in measured for record in one.records(place)]
-        rows.append((value.label if labels else value.name, paper, own))
+    measured, numbers, rows = MeasuredNumbers(column, records), dict(column.printed.numbers), []
+    for method, label in column.axes["method"].items():
+        place = PLACE | {"method": method}
+        paper = numbers.get(tuple(place[axis] for axis in column.printed.axes), MISSING)
+        rows.append((label if labels else method, paper, measured.records(place)))
     return rows
 
 
@@ -117,16 +140,37 @@ def _measured(paper: str, records: list[Record]) -> tuple[str, ...]:
     )
 
 
-def _notes(records: list[Record], missing: int) -> str:
-    facts: list[Any] = [f"{missing} methods of the column are missing."] if missing else []
-    facts += [f"Schedule: {text}." for text in _distinct(record.get("schedule") for record in records)]
+def _notes(trained: dict[str, list[Record]], missing: list[str]) -> str:
+    """Return facts on the runs by method, and the methods that have none."""
+    records = [record for found in trained.values() for record in found]
+    facts = [f"Not trained yet: {', '.join(missing)}."] if missing else []
+    for text in _distinct(record.get("schedule") for record in records):
+        mine = [method for method, found in trained.items() if any(one.get("schedule") == text for one in found)]
+        facts.append(f"Schedule of {', '.join(mine)}: {text}.")
     names = _distinct(record["hardware"].get("gpu") or record["hardware"].get("cpu") for record in records)
     precisions = _distinct(record["config"]["precision"] for record in records)
     facts.append(f"{', '.join(names)}; precision {', '.join(precisions)}; the last epoch is reported.")
-    outside = [sum(one.values()) for record in records if (one := record.get("seconds_outside_epochs"))]
+    shares = {method: max(shared_time(one, records) for one in found) for method, found in trained.items()}
+    if mine := [f"{method} ({100 * share:.0f} %)" for method, share in shares.items() if share > ALONE]:
+        facts.append(f"Shared the GPU for a part of the time, so their seconds are not speeds: {', '.join(mine)}.")
+    alone = [record for record in records if shared_time(record, records) <= ALONE]
+    outside = [sum(one.values()) for record in alone if (one := record.get("seconds_outside_epochs"))]
     if outside:
-        facts.append(f"Outside its epochs a run took {min(outside):.0f} to {max(outside):.0f} s.")
-    return "\n".join(f"- {fact}" for fact in facts)
+        facts.append(f"Outside its epochs a run alone on the GPU took {min(outside):.0f} to {max(outside):.0f} s.")
+    return "\n".join(textwrap.fill(fact, 100, initial_indent="- ", subsequent_indent="  ") for fact in facts)
+
+
+def shared_time(record: Record, records: list[Record]) -> float:
+    """Return the part of a run's time in which others were under way."""
+    begin, end = _span(record)
+    others = [_span(other) for other in records if other is not record]
+    both = sum(max(min(end, last) - max(begin, first), 0.0) for first, last in others)
+    return min(both / max(end - begin, 1e-9), 1.0)
+
+
+def _span(record: Record) -> tuple[float, float]:
+    begin = datetime.datetime.fromisoformat(record["started"]).timestamp()
+    return begin, begin + record.get("seconds", 0.0)
 
 
 def _distinct(values: Any) -> list[str]:

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import pkgutil
 import re
+import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from isice.config import RunConfig, override
 from isice.experiments.loader import load_experiment
 from isice.experiments.plan import select_cells
 from isice.records import new_record, write_record
+from isice.report import write_report
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -187,8 +189,52 @@ def test_runs_of_the_column_appear_beside_the_printed_numbers(build, tmp_path, m
     assert "| iSQRT-COV | 84.5 | 78.1 | −6.4 | 77.0 – 79.1 | 100.0 | 32 |" in text
     assert "| iSICE | 86.5 | 87.0 | +0.5 |" in text
     assert "| GAP" not in text
-    assert "17 methods of the column are missing." in text
-    assert "Schedule: 32 of 50." in text
+    assert "Not trained yet: GAP, NetVLAD, NetFV, BCNN, " in text
+    assert "Schedule of iSQRT-COV, iSICE: 32 of 50." in text
+
+
+def test_runs_of_other_epochs_are_no_seeds(build, tmp_path, monkeypatch):
+    column = importlib.import_module("generate_column")
+    monkeypatch.setattr(column, "COLUMN", tmp_path)
+    for epochs, accuracy, methods in ((32, 0.8, "isice"), (17, 0.6, "isice,isqrt_cov")):
+        table1 = load_experiment("table1").with_settings([f"optim.epochs={epochs}"])
+        for cell in select_cells(table1, ["backbone=vgg16", "dataset=cub200", f"method={methods}"]):
+            run = new_record(cell.config, {"gpu": "H200"}) | {"status": "finished", "parameters": {"total": 1}}
+            run |= {"accuracy": {"test": accuracy}, "images": {"test": 5794}, "schedule": f"{epochs} of 50"}
+            run |= {"started": "2026-01-01T00:00:00+00:00", "seconds": 60}
+            run |= {"epochs": [{"epoch": epochs, "train_loss": 1, "train_accuracy": 1, "seconds": 1}]}
+            write_record(tmp_path / cell.name, run)
+    pages = column.pages()
+    text = " ".join(pages[tmp_path / "README.md"].split())
+    assert "| iSICE | 86.5 | 80.0 | −6.5 | 79.0 – 81.0 | 100.0 | 32 |" in text
+    assert "| iSQRT-COV | 84.5 | 60.0 | −24.5 | 58.7 – 61.3 | 100.0 | 17 |" in text
+    assert "so their seconds are not speeds: iSQRT-COV (100 %), iSICE (100 %)." in text
+    (tmp_path / "experiment.json").write_text(pages[tmp_path / "experiment.json"], encoding="utf-8")
+    report = write_report(tmp_path)["markdown"].read_text(encoding="utf-8")
+    assert "86.5 / 80.0 / −6.5" in report
+    assert "Schedule of iSQRT-COV: 17 of 50." in report
+    assert "Schedule of iSICE: 32 of 50." in report
+
+
+def test_the_report_of_the_column_shows_every_method_of_the_table(tmp_path):
+    folder = shutil.copytree(RESULTS / "table1_vgg16_cub200", tmp_path / "column")
+    text = write_report(folder)["markdown"].read_text(encoding="utf-8")
+    cells = dict(re.findall(r"^\| VGG-16 \| ([^|]+) \| ([^|]+/[^|]+) \|$", text, re.MULTILINE))
+    numbers = {method: cell.split(" / ")[1] for method, cell in cells.items()}
+    assert len(numbers) == 19
+    assert {method: number for method, number in numbers.items() if number != "—"} == {
+        "GAP": "55.1",
+        "NetVLAD": "68.7",
+        "NetFV": "51.0",
+        "BCNN": "71.7",
+        "CBP": "57.0",
+        "KP": "38.6",
+        "HIHCA": "67.8",
+        "iSQRT-COV": "79.6",
+        "Precision Ω": "74.7",
+        "iSICE": "79.0",
+    }
+    assert "Schedule of NetVLAD, NetFV, CBP, KP, HIHCA: 17 of the recipe" in text
 
 
 def test_the_check_finds_an_outdated_page(build, monkeypatch, capsys):

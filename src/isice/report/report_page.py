@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .._atomic import write_atomically
+from .._checks import first_of
 from .._markup import code_span, escape_markdown
 from .._tables import flatten
 from ..experiments.manifest import Manifest
@@ -138,8 +139,20 @@ def _plan_remarks(results: Results) -> list[str]:
         listed = ", ".join(results.apart)
         return [f"Experiments in this folder have their own reports: {listed}."] if listed else []
     changed = [f"Settings changed from the file: {', '.join(manifest.changed)}."] if manifest.changed else []
-    shortened = dict.fromkeys(record["schedule"] for record in results.records if record.get("schedule"))
-    return changed + [f"Schedule: {text}." for text in shortened] + ([manifest.after] if manifest.after else [])
+    return changed + _schedules(results) + ([manifest.after] if manifest.after else [])
+
+
+def _schedules(results: Results) -> list[str]:
+    """Say how runs were shorter than their recipe; name the rows unless all runs were alike."""
+    done = [group for group in results.groups if group.finished]
+    varying = [i for i in range(len(results.axes)) if len({group.labels[i] for group in done}) > 1]
+    rows: dict[str | None, dict[str, None]] = {}
+    for group in done:
+        name = " ".join(group.labels[i] for i in varying) or group.label
+        for record in group.finished:
+            rows.setdefault(record.get("schedule"), {})[name] = None
+    some = len(rows) > 1
+    return [f"Schedule{f' of {first_of(names, 20)}' * some}: {text}." for text, names in rows.items() if text]
 
 
 def report_markdown(report: Report, pictures: list[Picture], folder: Path) -> str:
