@@ -17,8 +17,9 @@ import torch
 
 import isice
 from isice.config import RunConfig, override
-from isice.experiments.loader import load_experiment
+from isice.experiments.loader import list_recipes, load_experiment
 from isice.experiments.plan import select_cells
+from isice.experiments.weight_files import SUFFIXES
 from isice.records import new_record, write_record
 from isice.report import write_report
 
@@ -108,6 +109,12 @@ def test_every_page_with_python_is_executed_by_a_test():
     executed |= {"training.md", "plugins.md"}
     found = {page.name for page in DOCUMENTS if "```python" in page.read_text(encoding="utf-8")}
     assert found == executed
+
+
+def test_the_training_page_names_all_recipes_and_weight_files():
+    text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    for name in (*list_recipes(), "--weights-root", "ISICE_WEIGHTS", *SUFFIXES):
+        assert name in text, name
 
 
 def test_the_readme_counts_the_poolings():
