@@ -42,6 +42,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "spectral_map(ridge=10, power=0.5)",
         "spectral_map(ridge=10, normalize='correlation')",
     ),
+    "other methods of Table 1": (
+        *("bilinear", "compact_bilinear", "netvlad", "netfv", "kernel_pooling", "hihca", "smso(batch_norm=True)"),
+        *("mpn_cov", "improved_bilinear", "tkpf", "run", "deep_cov", "deep_kspd", "fcbn"),
+    ),
     "sums": (
         "isqrt_cov(standardize=True) + partial_correlation(standardize=True)",
         "partial_correlation(standardize=True) + partial_correlation(standardize=True, center=True)",
