@@ -26,6 +26,7 @@ from benchmarks.frozen_blocks import BLOCKS, apply, blocks, read_images
 from benchmarks.measure import RESULTS, write_results
 from isice.models.reduce import Reduce
 from isice.pooling import create_pooling
+from isice.records import commit
 
 PC, CENTRED = "partial_correlation", "partial_correlation(center=True, {})"
 RIDGES = (0.1, 0.3, 1, 3, 10, 30, 100)
@@ -154,7 +155,7 @@ def main() -> int:
                 key = {"group": group, "pooling": pooling, "channels": channels, "seed": seed}
                 rows = [row for row in rows if not key.items() <= row.items()]
                 vectors, found = pooled(pooling, features, data.held_out)
-                found |= {"std": float(vectors.var(dim=0).mean().sqrt())}
+                found |= {"std": float(vectors.var(dim=0).mean().sqrt()), "commit": commit()}
                 rows.append(key | found | probe(vectors, data.labels, data.held_out))
                 del vectors  # release its memory
                 print(rows[-1], f"{time.perf_counter() - start:.0f} s", flush=True)

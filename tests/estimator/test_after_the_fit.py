@@ -219,6 +219,13 @@ def test_edge_stability_resamples_weights_with_their_samples():
         model.edge_stability(x, n_bootstraps=2)
 
 
+def test_edge_stability_resamples_samples_of_positive_weight_only():
+    x, weight = chain_samples(60, 3), np.r_[np.ones(6), np.zeros(54)]
+    model = SparsePrecision(0.1).fit(x, sample_weight=weight)
+    found = model.edge_stability(x, weight, n_bootstraps=100)
+    np.testing.assert_array_equal(found.low, SparsePrecision(0.1).fit(x[:6]).edge_stability(x[:6]).low)
+
+
 def test_edge_stability_needs_the_samples_of_the_fit():
     x = chain_samples(50, 4)
     with pytest.raises(ValueError, match="features"):
@@ -228,7 +235,8 @@ def test_edge_stability_needs_the_samples_of_the_fit():
 
 
 def test_p_values_of_another_estimate_are_warned_of():
-    with pytest.warns(UserWarning, match="p-values are those of the plain penalty, and the fit has refit"):
+    with pytest.warns(UserWarning, match="for valid p-values, got refit; fit without them"):
         SparsePrecision(0.1, refit="support").fit(chain_samples(100, 4)).debiased()
     with pytest.raises(ValueError, match="n_samples"):
         SparsePrecision(0.1).fit(chain_samples(100, 4)).debiased(n_samples=0)
+    SparsePrecision(0.1).fit(chain_samples(100, 4)).debiased(n_samples=np.int64(60))

@@ -5,11 +5,10 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 from sklearn.covariance import GraphicalLasso
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GroupKFold, KFold
+from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit
 
 from isice.estimator import SparsePrecision, SparsePrecisionCV, parts
 
@@ -83,10 +82,10 @@ def test_a_fold_without_weight_is_an_error():
 @pytest.mark.parametrize("selection", ["cv", "ebic", "stars"])
 def test_samples_of_weight_zero_are_left_out(selection):
     x, weight = chain_samples(60, 4), np.r_[np.zeros(12), np.ones(48)]
-    groups = np.arange(60) % 5
-    model = SparsePrecisionCV(selection=selection, cv=GroupKFold(3), sparsities=[0.3, 0.1], n_subsamples=3)
-    weighted = clone(model).fit(x, sample_weight=weight, groups=groups)
-    without = clone(model).fit(x[12:], groups=groups[12:])
+    fold = np.arange(60) % 3
+    options = {"selection": selection, "sparsities": [0.3, 0.1], "n_subsamples": 3}
+    weighted = SparsePrecisionCV(**options, cv=PredefinedSplit(fold)).fit(x, sample_weight=weight)
+    without = SparsePrecisionCV(**options, cv=PredefinedSplit(fold[12:])).fit(x[12:])
     np.testing.assert_allclose(weighted.selection_curve_, without.selection_curve_, rtol=1e-6)
 
 
@@ -199,6 +198,8 @@ def test_covariances_of_parts_are_kept_only_if_they_are_small(selection, size, m
     )
     computed = SparsePrecisionCV(**options).fit(x)
     assert held == [None] * len(held) != []
+    folds = len(computed.cv_results_) - 3 if selection == "cv" else 4
+    assert len(held) <= folds * (1 + len(computed.sparsities_))
     np.testing.assert_array_equal(computed.selection_curve_, kept.selection_curve_)
 
 

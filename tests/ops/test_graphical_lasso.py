@@ -333,3 +333,18 @@ def test_a_large_weight_forbids_an_entry(size, weight, dtype):
 def test_asymmetric_weights_are_refused():
     with pytest.raises(ValueError, match=r"expected symmetric weights, got 1 and 0 for variables 0 and 1"):
         graphical_lasso(sample_cov(5, 20), 0.1, weights=torch.triu(torch.ones(5, 5)))
+
+
+def test_weights_may_be_a_mask_or_of_an_empty_batch():
+    cov = sample_cov(5, 20)
+    mask = torch.ones(5, 5, dtype=torch.bool)
+    torch.testing.assert_close(graphical_lasso(cov, 0.1, weights=mask), graphical_lasso(cov, 0.1))
+    assert graphical_lasso(cov[:0].reshape(0, 5, 5), 0.1, weights=torch.ones(0, 5, 5)).precision.shape == (0, 5, 5)
+
+
+def test_an_infinite_weight_forbids_an_entry_where_input_is_not_checked():
+    cov, weights = sample_cov(5, 20), torch.ones(5, 5, dtype=torch.float64)
+    weights[0, 1] = weights[1, 0] = math.inf
+    found = graphical_lasso(cov, 0.1, weights=weights, check_input=False)
+    assert found.precision[0, 1] == 0
+    assert float(found.gap) <= 5e-4

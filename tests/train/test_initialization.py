@@ -46,6 +46,15 @@ def test_a_pooling_starts_from_data_beside_a_backbone_from_a_file(tmp_path):
     assert train_run(config, tmp_path / "second")["initialized_from_images"] == 256
 
 
+def test_a_pooling_with_some_of_its_weights_from_a_file_starts_from_data(tmp_path):
+    train_run(NETVLAD, tmp_path / "first")
+    weights = read_checkpoint(tmp_path / "first", "last").weights
+    del weights["pooling.centres"]
+    torch.save(weights, tmp_path / "some.pth")
+    config = override(NETVLAD, [f"model.checkpoint_path={tmp_path / 'some.pth'}"])
+    assert train_run(config, tmp_path / "second")["initialized_from_images"] == 256
+
+
 def test_a_pooling_without_a_start_records_none(tmp_path):
     assert train_run(override(TINY, ["optim.epochs=1"]), tmp_path)["initialized_from_images"] is None
 

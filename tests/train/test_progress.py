@@ -51,6 +51,15 @@ def test_epochs_that_follow_closely_are_left_out_except_the_last():
     assert len(stream.getvalue().splitlines()) == 1
 
 
+def test_the_last_epoch_of_a_run_that_stops_early_is_shown():
+    stream = io.StringIO()
+    with TrainingProgress("gap", 10, 2, Console(file=stream), every=60.0) as progress:
+        for epoch in (1, 2, 3):
+            progress.epoch(ROW | {"epoch": epoch})
+    assert stream.getvalue().startswith("gap  epoch 3/10")
+    assert len(stream.getvalue().splitlines()) == 1
+
+
 def test_bar():
     text = shown(terminal=True)
     for part in ("gap  epoch 1/3", "1/6", "loss 0.500", "train acc  80.0%", "img/s"):

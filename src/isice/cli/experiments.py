@@ -182,7 +182,7 @@ def _show_plan(steps: list[Step], title: str) -> None:
     if measured:
         tell("Times are those of training steps and evaluations on this machine, without loading images.")
         if any(step.cell.kind == "frozen" for step in steps):
-            tell("Of frozen networks, it is that of one pass over the images, without fitting the classifier.")
+            tell("For frozen networks the time is one pass over the images; fitting the classifier is not included.")
     for (name, root), count in lacking.items():
         tell(f"No data for {count} runs on {name}: {missing[name, root]}.")
     if lacking:

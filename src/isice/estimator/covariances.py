@@ -37,7 +37,10 @@ def location(samples: Array, sample_weight: Array | None, assume_centered: bool)
 
 
 def constant_variables(samples: Array, assume_centered: bool = False) -> NDArray[np.bool_]:
-    """Which variables have one value only, missing ones apart (D,), or zeros only about zero."""
+    """Return which variables (D,) are constant, ignoring missing values.
+
+    With ``assume_centered`` these are the variables that are zero throughout.
+    """
     missing = np.isnan(samples)
     if assume_centered:
         return np.asarray((missing | (samples == 0)).all(axis=0))

@@ -97,7 +97,8 @@ class HeldOutLikelihood(Criterion):
         self.samples, self.weight = samples, weight
         self.folds = list(check_cv(self.model.cv, y, classifier=False).split(samples, y, groups))
         if weight is not None:
-            empty = [fold for fold, parts in enumerate(self.folds) if not all(weight[part].any() for part in parts)]
+            self.folds = [(train[weight[train] > 0], test[weight[test] > 0]) for train, test in self.folds]
+            empty = [fold for fold, parts in enumerate(self.folds) if not all(len(part) for part in parts)]
             if empty:
                 raise ValueError(
                     "SparsePrecisionCV: expected samples of positive weight in the training and the test part of "
@@ -135,8 +136,7 @@ class HeldOutLikelihood(Criterion):
         if len(unknown):
             raise ValueError(
                 f"SparsePrecisionCV: expected samples with a covariance in every fold, got none in fold "
-                f"{', '.join(str(fold) for fold in unknown)} (no weight, or pairs never observed together); "
-                "use fewer folds, or leave out samples of weight zero."
+                f"{', '.join(str(fold) for fold in unknown)} (pairs never observed together); use fewer folds."
             )
         return scores
 
@@ -144,7 +144,7 @@ class HeldOutLikelihood(Criterion):
         """Return precision matrices on the scale of the test covariances."""
         if not self._from_ranks:
             return precision
-        scale = np.sqrt(np.diagonal(self.train[fold], axis1=-2, axis2=-1))
+        scale = np.sqrt(self.train.variances[fold])
         return np.asarray(precision * scale[:, :, None] * scale[:, None, :])
 
     def curve(self) -> Array:
@@ -194,13 +194,14 @@ class EdgeInstability(Criterion):
 
     def prepare(self, samples: Array, weight: Array | None, y: Any, groups: Any) -> None:
         """Draw the subsamples."""
-        model, n = self.model, len(samples)
+        model, counted = self.model, np.arange(len(samples)) if weight is None else np.flatnonzero(weight)
+        n = len(counted)
         check_number("SparsePrecisionCV", "instability", model.instability, strict=True)
         check_int("SparsePrecisionCV", "n_subsamples", model.n_subsamples, minimum=2)
         rng = check_random_state(model.random_state)
         # The size that Liu et al. prove consistent, where there are enough samples for it.
         size = int(10 * np.sqrt(n)) if n > 144 else max(2, int(0.8 * n))
-        parts = [rng.choice(n, size, replace=False) for _ in range(model.n_subsamples)]
+        parts = [rng.choice(counted, size, replace=False) for _ in range(model.n_subsamples)]
         self.covs = model._part_covariances(samples, weight, parts, self.cov)
 
     def evaluate(self, sparsities: Array, path: Iterable[Array]) -> Array:

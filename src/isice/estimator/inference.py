@@ -107,11 +107,12 @@ class InferenceMixin:
                 "n_samples=, such as the smallest number of samples that have both variables of a pair."
             )
         if n_samples is not None:
-            check_number(who, "n_samples", n_samples, strict=True)
+            check_number(who, "n_samples", float(n_samples), strict=True)
         unsuitable = [name for name in ("reweight", "threshold", "refit") if getattr(self, name)]
         if unsuitable:
             warnings.warn(
-                f"{who}: the p-values are those of the plain penalty, and the fit has {', '.join(unsuitable)}.",
+                f"{who}: expected a fit without reweight, threshold and refit for valid p-values, got "
+                f"{', '.join(unsuitable)}; fit without them.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -163,6 +164,8 @@ class InferenceMixin:
                 f"{who}: expected the samples of the fit with their sample_weight, which count as "
                 f"{self.n_samples_:g}, got samples that count as {effective_samples(samples, weight):g}."
             )
+        if weight is not None:
+            samples, weight = samples[weight > 0], weight[weight > 0]
         rng, cov = check_random_state(random_state), model._covariance(samples, weight)
         parts = [rng.randint(len(samples), size=len(samples)) for _ in range(n_bootstraps)]
         covs = model._part_covariances(samples, weight, parts, cov)

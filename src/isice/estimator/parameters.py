@@ -76,7 +76,7 @@ class SolverParameters:
         self.precision_, self.covariance_ = to_numpy(result.precision), to_numpy(result.covariance)
         self.partial_correlation_ = to_numpy(partial_correlation(graph))
         self.dual_gap_, self.n_iter_ = float(result.gap), int(result.n_iter)
-        self._report(f"{np.count_nonzero(self.partial_correlation_)} nonzero entries")
+        self._report(f"{np.count_nonzero(np.triu(self.partial_correlation_, 1))} edges")
 
     def _report(self, what: str) -> None:
         if self.verbose:

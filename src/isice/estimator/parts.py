@@ -24,17 +24,19 @@ class PartCovariances:
 
     Attributes:
         shape: (P, D, D).
+        variances: Their diagonals (P, D).
         constant: Which variables are constant in some part (D,).
     """
 
     def __init__(self, compute: Callable[[Array], Array], parts: Sequence[Array], cov: Array) -> None:
         self.compute, self.parts, self.variance = compute, parts, np.diag(cov).copy()
         self.shape = (len(parts), *cov.shape)
-        self.constant = np.zeros(len(cov), dtype=bool)
+        self.variances, self.constant = np.empty(self.shape[:2]), np.zeros(len(cov), dtype=bool)
         few = len(parts) * cov.nbytes <= KEPT_BYTES
         self.kept = np.empty(self.shape) if few else None
         for place in range(len(parts)):
             part = self._covariance(place)
+            self.variances[place] = np.diagonal(part)
             if self.kept is not None:
                 self.kept[place] = part
 
@@ -44,7 +46,9 @@ class PartCovariances:
     def __getitem__(self, places: slice | NDArray[Any]) -> Array:
         if self.kept is not None:
             return self.kept[places]
-        return np.stack([self._covariance(place) for place in np.arange(len(self))[places]])
+        wanted, positions = np.unique(np.arange(len(self))[places], return_inverse=True)
+        found = np.stack([self._covariance(place) for place in wanted])
+        return found if len(found) == len(positions) else found[positions]
 
     def _covariance(self, place: int) -> Array:
         cov = self.compute(self.parts[place])

@@ -1,7 +1,7 @@
 """Choice of the sparsity by cross-validation, EBIC or StARS."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -120,10 +120,6 @@ class SparsePrecisionCV(SparsePrecision):
         if self._source == "precomputed":
             raise ValueError("SparsePrecisionCV: expected samples, got covariance_estimator='precomputed'; λ cannot be "
                              "chosen without them. Use SparsePrecision.")  # fmt: skip
-        if weight is not None and not isinstance(self.cv, Iterable):  # given splits are indices of all samples
-            counted = weight > 0
-            samples, weight = samples[counted], weight[counted]
-            y, groups = (None if labels is None else np.asarray(labels)[counted] for labels in (y, groups))
         cov = self._covariance(samples, weight)
         criterion = CRITERIA[self.selection](self, samples, weight, cov, y, groups)
         self._path, gap, n_iter = self._search(criterion, cov)
@@ -186,7 +182,7 @@ class SparsePrecisionCV(SparsePrecision):
             return
         total = len(sparsities) * len(covs)
         for first in range(0, total, count):
-            value, matrix = np.divmod(np.arange(first, min(first + count, total)), len(covs))
+            matrix, value = np.divmod(np.arange(first, min(first + count, total)), len(sparsities))
             yield value, matrix, self._solve(covs[matrix], sparsities[value])
 
     def _paths(

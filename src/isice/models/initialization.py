@@ -21,8 +21,8 @@ def initialize(model: Network, loader: Iterable[Any], *, images: int = 256) -> i
     augmentation. Poolings without a data-driven start (:attr:`Pooling.wants_data`) leave ``loader``
     untouched. Weights of the pooling that were loaded from a file are replaced. BatchNorm uses the
     statistics of the batch where it is in training mode, and its running statistics do not change;
-    all other modules are in eval mode. With several processes, call it in one of them before
-    SyncBatchNorm and DistributedDataParallel, which copies the weights to the others.
+    all other modules are in eval mode. With several processes, call it in rank 0 only, before
+    SyncBatchNorm and DistributedDataParallel, which copies the weights of rank 0.
 
     Args:
         model: The network.

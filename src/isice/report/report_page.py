@@ -84,9 +84,10 @@ def build_report(results: Results, limits: Limits | None = None) -> Report:
 
 
 def _comparisons(results: Results, limits: Limits | None) -> list[Comparison]:
-    """Return no tables for runs without numbers, or training runs without published ones.
+    """Return the comparisons of an experiment.
 
-    These are in the table of runs.
+    Sample images have none, nor have training runs without published numbers, which the table of
+    runs shows.
     """
     manifest = results.manifest
     if manifest is None or manifest.kind == "samples" or (manifest.printed is None and manifest.kind == "train"):

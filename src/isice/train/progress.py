@@ -40,6 +40,7 @@ class TrainingProgress:
         self._bar: Progress | None = None
         self._images, self._since = 0, time.perf_counter()
         self._printed = self._since
+        self._waiting: dict[str, Any] | None = None
 
     def __enter__(self) -> "TrainingProgress":
         if self.console.is_terminal:
@@ -52,6 +53,8 @@ class TrainingProgress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._waiting is not None:  # the last epoch of a run that stops early
+            self._print(self._waiting)
         if self._bar is not None:
             self._bar.stop()
 
@@ -69,8 +72,12 @@ class TrainingProgress:
         """Print the metrics of an epoch, above the progress bar if there is one."""
         now = time.perf_counter()
         if row["epoch"] < self.epochs and now - self._printed < self.every:
+            self._waiting = row
             return
-        self._printed = now
+        self._printed, self._waiting = now, None
+        self._print(row)
+
+    def _print(self, row: dict[str, Any]) -> None:
         val = f"  val acc {row['val_accuracy']:.1%}" if "val_accuracy" in row else ""
         left = (self.epochs - row["epoch"]) * row["seconds"]
         self.console.print(

@@ -133,12 +133,12 @@ class Trainer:
     def _initialize(self) -> None:
         """Start the pooling from training features: computed by rank 0, the same on all ranks.
 
-        A pooling with weights from a file keeps them.
+        A pooling with all its weights from a file keeps them.
         """
         if not (isinstance(self.model, Network) and self.model.pooling.wants_data):
             return
         report = self.model.load_report
-        if report is not None and any(name.startswith("pooling.") for name in report.matched):
+        if report is not None and not any(name.startswith("pooling.") for name in report.missing + report.wrong_shape):
             self.state.start_images = 0
             return
         if self.fabric.is_global_zero:

@@ -37,7 +37,7 @@ class Problem(NamedTuple):
 
         The gap is that of the standardized problem. In float64 it is that of the result, too.
         """
-        penalty = self.penalty.clamp(max=0.25 * torch.finfo(dtype).max).to(dtype)
+        penalty = _limited(self.penalty, dtype).to(dtype)
         standard, weights, scale, solvable = standardize(self.cov.to(dtype), penalty, self.penalize_diagonal)
         del penalty
         limit = largest_penalty(standard)
@@ -68,7 +68,7 @@ class Problem(NamedTuple):
         dual = torch.empty_like(result.dual, dtype=torch.float64)
         gap = torch.empty_like(result.gap)
         for part in chunks(torch.arange(len(gap), device=gap.device), self.cov.shape[-1]):
-            cov, penalty = _symmetric(self.cov[part].double()), _symmetric(self.penalty[part].double())
+            cov, penalty = _symmetric(self.cov[part].double()), _symmetric(_limited(self.penalty[part].double()))
             penalty = penalty.expand_as(cov).clone()
             if not self.penalize_diagonal:
                 penalty.diagonal(dim1=-2, dim2=-1).zero_()
@@ -112,6 +112,11 @@ def standardize(cov: Tensor, penalty: Tensor, penalize_diagonal: bool) -> tuple[
     return standard, weights, scale, solvable
 
 
+def _limited(penalty: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Return a penalty that is finite in ``dtype``, even if two entries are added."""
+    return penalty.clamp(max=0.25 * torch.finfo(dtype).max)
+
+
 def _symmetric(matrix: Tensor) -> Tensor:
     return 0.5 * (matrix + matrix.mT)
 
@@ -145,8 +150,8 @@ def graphical_lasso_op(
     """Solve matrices (B, D, D) for Λ (B, 1, 1) or (B, D, D), in float64.
 
     ``init`` has the precision and the dual to start from (B, 2, D, D). Return precision,
-    covariance, gap, iterations and dual. A matrix with a non-finite entry or a variable
-    without variance gives NaN.
+    covariance, gap, iterations and dual. A matrix with a non-finite entry, a penalty of NaN or a
+    variable without variance gives NaN; a penalty of infinity forbids an entry.
     """
     with torch.no_grad(), torch.autocast(cov.device.type, enabled=False):
         problem = Problem(cov, penalty, penalize_diagonal)

@@ -36,6 +36,9 @@ def check_solvable(cov: Tensor, penalty: Tensor, weights: Tensor | None, penaliz
 
 def _check_weights(who: str, weights: Tensor) -> None:
     """Raise ValueError unless the weights are symmetric."""
+    if not weights.numel():
+        return
+    weights = weights.double()
     asymmetry = (weights - weights.mT).abs()
     worst = int(asymmetry.argmax())
     if float(asymmetry.flatten()[worst]) > MAX_ASYMMETRY * float(weights.max()):

@@ -1,8 +1,8 @@
 """ADMM for one small problem on a CPU, in NumPy.
 
 The method is that of :mod:`.admm` with corrected Θ-steps. On 50 × 50 entries most operations take
-NumPy one microsecond and torch three to five, and an iteration has about forty of them. Only the
-Cholesky factors are torch's, which take a third of the time.
+NumPy one microsecond and torch three to five, and an iteration has about forty of them. Cholesky
+factors come from torch, which computes them three times as fast as NumPy.
 """
 
 import math
