@@ -46,6 +46,7 @@ def pages() -> dict[Path, str]:
         "poolings": poolings(),
         "seeds": seeds(),
         "held-out": held_out(),
+        "probe": probe(),
         "search": search(),
         "recipes": recipes(),
         "augmented": augmented(),
@@ -101,6 +102,21 @@ def held_out() -> str:
 
 def _renamed(label: str) -> str:
     return RENAMED.get(label, label)
+
+
+def probe() -> str:
+    """Return the held-out accuracy of linear classifiers on frozen features."""
+    measures = ("accuracy", "leave_one_out")
+    rows = [
+        (f"`{row['pooling']}`", *(f"{100 * row[name]:.1f}" for name in measures), _rounded(row.get("ridge")))
+        for row in read_results("linear_probe")["rows"]
+        if row["channels"] == 256 and row["seed"] == 0
+    ]
+    return table(["pooling", "held out, %", "leave-one-out, %", "ridge estimated"], rows)
+
+
+def _rounded(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def recipes() -> str:

@@ -29,6 +29,7 @@ ORDER = (
     "hidden_pairs",
     "what_heads_see",
     "accuracy",
+    "ridge",
     "structure_estimation",
     "wine_graph",
     "newton_schulz",
