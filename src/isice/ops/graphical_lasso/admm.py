@@ -27,10 +27,10 @@ from .theta_step import (
 
 RELAXATION = 1.6
 SETTLE = 100  # iterations after which ρ changes less and less, which convergence requires
-ACCELERATE, ACCELERATE_WARM = 12, 3  # iterations after which a cold and a warm start are accelerated
+ACCELERATE, ACCELERATE_WARM = 8, 2  # iterations after which a cold and a warm start are accelerated
 RESTART = 60  # iterations after which ρ is balanced and the acceleration starts afresh
-MEMORY = 5  # images that the acceleration combines
-MEMORY_BYTES = 3 * 2**22  # of one matrix's images, which limits those of D = 1000 to three in float32
+MEMORY, MEMORY_ALONE = 5, 8  # images that the acceleration combines: of each matrix of a batch, of one matrix
+MEMORY_BYTES = 2**25  # of one matrix's images, which limits those of D = 1000 to four in float64
 MAX_GROWTH = 2.0  # of the move, above which an extrapolation has failed
 MAX_WAIT = 12  # iterations between two checks of a gap
 STALLED = 20  # iterations without halving the gap after which rounding prevents progress
@@ -105,7 +105,8 @@ class Anderson:
         """Overwrite the image (B, D, D) of a point by the next point, and the point."""
         move, flat = torch.sub(image, point, out=point).flatten(1), image.flatten(1)
         if self.count == 0:
-            self.memory = max(2, min(MEMORY, MEMORY_BYTES // (move.element_size() * move.shape[1])))
+            most = MEMORY if len(move) > 1 else MEMORY_ALONE
+            self.memory = max(2, min(most, MEMORY_BYTES // (move.element_size() * move.shape[1])))
             self.moves = move.new_empty(len(move), self.memory, move.shape[1])
             self.images = torch.empty_like(self.moves)
         slot, last = self.count % self.memory, (self.count - 1) % self.memory
@@ -271,8 +272,11 @@ def _iterate(
 
 
 def changes_rho(iteration: int) -> bool:
-    """Return whether to balance ρ in a rough iteration, so cheap that norms count."""
-    return iteration <= 4 or iteration % 3 == 0  # it soon changes little
+    """Return whether to balance ρ in a rough iteration, so cheap that norms count.
+
+    ρ must be near its final value when the acceleration begins, which needs a constant one.
+    """
+    return iteration <= ACCELERATE or iteration % 3 == 0
 
 
 def _rho_factor(state: _State, theta: Tensor, before: Tensor, iteration: int) -> Tensor:

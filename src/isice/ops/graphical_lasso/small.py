@@ -16,7 +16,7 @@ from .admm import (
     ACCELERATE,
     ACCELERATE_WARM,
     MAX_GROWTH,
-    MEMORY,
+    MEMORY_ALONE,
     RELAXATION,
     RESTART,
     CheckSchedule,
@@ -123,12 +123,12 @@ class SmallAnderson:
 
     def __init__(self, size: int) -> None:
         self.count = 0
-        self.moves, self.images = np.zeros((2, MEMORY, size * size))
-        self.gram = np.zeros((MEMORY, MEMORY))  # inner products of the moves
+        self.moves, self.images = np.zeros((2, MEMORY_ALONE, size * size))
+        self.gram = np.zeros((MEMORY_ALONE, MEMORY_ALONE))  # inner products of the moves
 
     def extrapolated(self, point: Matrix, image: Matrix) -> Matrix:
         """Return the next point, given the image of a point."""
-        slot, last = self.count % MEMORY, (self.count - 1) % MEMORY
+        slot, last = self.count % MEMORY_ALONE, (self.count - 1) % MEMORY_ALONE
         np.subtract(image, point, out=self.moves[slot].reshape(image.shape))
         products = self.moves @ self.moves[slot]
         if self.count and products[slot] > MAX_GROWTH**2 * self.gram[last, last]:
@@ -138,7 +138,7 @@ class SmallAnderson:
         self.images[slot] = image.ravel()
         self.gram[slot], self.gram[:, slot] = products, products
         self.count += 1
-        used = min(self.count, MEMORY)
+        used = min(self.count, MEMORY_ALONE)
         gram, identity = self.gram[:used, :used], np.eye(used)
         gram = gram / max(float(np.vdot(gram, identity)), np.finfo(np.float64).tiny)
         gram += 10 * np.finfo(np.float64).eps * identity  # above its rounding errors
