@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from isice.ops.graphical_lasso import graphical_lasso, graphical_lasso_reference
-from isice.ops.graphical_lasso.newton import Iterate, links, local_start, newton
+from isice.ops.graphical_lasso.newton import Iterate, Model, Pattern, links, local_start, newton
 from isice.ops.graphical_lasso.solver import solve
 
 
@@ -101,3 +101,18 @@ def test_the_certificate_of_a_float32_problem_holds() -> None:
         generator = torch.Generator().manual_seed(seed)
         cov = torch.stack([torch.corrcoef(torch.randn(80, 200, generator=generator)) for _ in range(4)])
         assert float(graphical_lasso(cov, 0.1, tol=1e-6).gap.max()) <= 1e-6 * 80
+
+
+def test_the_model_has_no_subnormal_numbers() -> None:
+    """The inverse of a chain decays below the smallest float32, which slows products down."""
+    size = 300
+    theta = torch.eye(size, dtype=torch.float64)
+    theta.diagonal(1).fill_(-0.3)
+    theta.diagonal(-1).fill_(-0.3)
+    iterate = Iterate.of(theta)
+    assert iterate is not None
+    assert float(iterate.inverse.abs().min()) < torch.finfo(torch.float32).tiny
+    model = Model(Pattern.of(theta != 0), iterate.inverse, theta, iterate.inverse - theta, uniform_penalty(theta, 0.1))
+    entries = model.inverse[model.inverse != 0].abs()
+    assert float(entries.min()) > 1e-16
+    torch.testing.assert_close(model.inverse.double(), iterate.inverse, rtol=1e-6, atol=1e-15)

@@ -25,6 +25,7 @@ SMALL_SIZE, DENSE_SHARE = 100, 0.08  # size up to which, and share of free entri
 ROUND = 5  # steps of conjugate gradients on one active set
 FIRST_ACCURACY, LAST_ACCURACY = 0.1, 1e-3  # relative accuracy of the minimum of the first and of the later models
 MAX_HALVINGS = 6  # of a step's length
+NEGLIGIBLE = 1e-15  # entries of the inverse, in a model that needs three digits
 
 
 class Pattern(NamedTuple):
@@ -182,7 +183,8 @@ class Model:
     """
 
     def __init__(self, pattern: Pattern, inverse: Tensor, theta: Tensor, excess: Tensor, penalty: Tensor) -> None:
-        self.pattern, self.inverse = pattern, inverse.float()
+        # Entries that decay below the smallest float32 would make products many times slower.
+        self.pattern, self.inverse = pattern, torch.nn.functional.hardshrink(inverse.float(), NEGLIGIBLE)
         self.start, self.level = pattern.take(theta), pattern.take(penalty)
         self.values, self.gradient = self.start.float(), pattern.take(excess).neg_().float()
         variance, entry = self.inverse.diagonal(), pattern.take(self.inverse)
