@@ -54,7 +54,7 @@ def comparisons() -> str:
 
 
 def _by_setting() -> dict[str, list[Record]]:
-    """Return the finished runs by folder, network, images, epochs and label smoothing."""
+    """Return the finished runs by folder, network, images and recipe."""
     found = defaultdict(list)
     for folder, run in _runs():
         data, optim, model = (run["config"][part] for part in ("data", "optim", "model"))
@@ -72,7 +72,8 @@ def _by_setting() -> dict[str, list[Record]]:
 def _augmentation(run: Record) -> str:
     changed = run["config"].get("augment", {})
     changed = {key: value for key, value in changed.items() if value != getattr(AugmentConfig(), key)}
-    return "".join(f", {key} {value}" for key, value in changed.items())
+    mirrored = ", mirror averaging" if run["config"].get("eval_flip") else ""
+    return "".join(f", {key} {value}" for key, value in changed.items()) + mirrored
 
 
 def _runs() -> Iterator[tuple[str, Record]]:
