@@ -50,6 +50,8 @@ def test_the_threshold_removes_weak_edges():
     np.testing.assert_allclose(cut.covariance_, np.linalg.inv(cut.precision_))
     both = SparsePrecision(0.05, threshold=0.2, refit="support").fit(x)
     np.testing.assert_array_equal(both.precision_ != 0, cut.precision_ != 0)
+    none = SparsePrecision(0.05, threshold=1.0).fit(x)
+    np.testing.assert_allclose(none.precision_, np.diag(np.diag(plain.precision_)))
 
 
 def test_a_support_without_maximum_likelihood_is_refused():
@@ -83,6 +85,16 @@ def test_concave_penalties_bias_the_edges_less(reweight):
     assert errors[1] < 0.8 * errors[0]
     assert (concave.precision_[edges] != 0).all()
     assert np.count_nonzero(concave.precision_) <= np.count_nonzero(lasso.precision_)
+
+
+def test_reweighting_keeps_the_given_weights():
+    """An entry without penalty has the covariance of the samples."""
+    x, weights = chain_samples(60), np.ones((8, 8))
+    weights[0, 5] = weights[5, 0] = 0.0
+    model = SparsePrecision(0.2, reweight="scad", weights=weights, scale="raw", tol=1e-10).fit(x)
+    assert model.covariance_[0, 5] == pytest.approx(model.sample_covariance_[0, 5], abs=1e-5)
+    assert model.precision_[0, 5] != 0
+    assert SparsePrecision(0.2, reweight="scad", scale="raw").fit(x).precision_[0, 5] == 0
 
 
 def test_debiasing_follows_its_formula():
@@ -235,8 +247,13 @@ def test_edge_stability_needs_the_samples_of_the_fit():
 
 
 def test_p_values_of_another_estimate_are_warned_of():
-    with pytest.warns(UserWarning, match="for valid p-values, got refit; fit without them"):
-        SparsePrecision(0.1, refit="support").fit(chain_samples(100, 4)).debiased()
+    for options, name in (
+        ({"refit": "support"}, "refit"),
+        ({"weights": np.full((4, 4), 2.0)}, "weights"),
+        ({"covariance_estimator": "spearman"}, "covariance_estimator='spearman'"),
+    ):
+        with pytest.warns(UserWarning, match=f"for valid p-values, got {name}; fit without"):
+            SparsePrecision(0.1, **options).fit(chain_samples(100, 4)).debiased()
     with pytest.raises(ValueError, match="n_samples"):
         SparsePrecision(0.1).fit(chain_samples(100, 4)).debiased(n_samples=0)
     SparsePrecision(0.1).fit(chain_samples(100, 4)).debiased(n_samples=np.int64(60))

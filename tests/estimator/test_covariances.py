@@ -1,12 +1,15 @@
 """Covariances from weights, ranks, missing values, scikit-learn estimators; selection with them."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy.stats import kendalltau, norm, rankdata, spearmanr
 from sklearn.covariance import LedoitWolf
+from sklearn.model_selection import KFold
 
-from isice.estimator import SparsePrecision, SparsePrecisionCV
-from isice.estimator.covariances import covariance, nearest_correlation, rank_correlation
+from isice.estimator import LatentSparsePrecision, SparsePrecision, SparsePrecisionCV
+from isice.estimator.covariances import _pairwise_covariance, covariance, nearest_correlation, rank_correlation
 
 from .chain import chain_edges, chain_samples
 
@@ -108,7 +111,9 @@ def test_weights_are_repetitions():
     ("options", "data", "message"),
     [
         ({"covariance_estimator": "spearmen"}, None, "Did you mean 'spearman'"),
-        ({}, "gaps", "NaN"),
+        ({}, "gaps", "NaN; pass missing='pairwise'"),
+        ({"sparsity": 0.3, "alpha": 0.1}, None, "expected sparsity or alpha, got both"),
+        ({"covariance_estimator": "kendall", "covariance": "spearman"}, None, "names of one option"),
         ({"missing": "impute"}, None, "expected missing to be one of"),
         ({"covariance": "precomputed"}, None, r"precomputed covariance matrix \(D, D\), got shape"),
         ({"covariance_estimator": "kendall"}, "weights", "expected no sample_weight"),
@@ -121,11 +126,66 @@ def test_what_cannot_be_used_is_refused(options, data, message):
         SparsePrecision(**options).fit(with_gaps(x) if data == "gaps" else x, sample_weight=weight)
 
 
-def test_a_pair_that_is_never_observed_together_is_named():
+@pytest.mark.parametrize("source", ["empirical", "spearman", "kendall", "nonparanormal"])
+@pytest.mark.parametrize(("both", "count"), [(0, "none"), (1, "1")])
+def test_a_pair_that_is_observed_together_less_than_twice_is_named(source, both, count):
     x = chain_samples(20)
-    x[:10, 2], x[10:, 5] = np.nan, np.nan
-    with pytest.raises(ValueError, match="got none for 2 and 5"):
-        SparsePrecision(missing="pairwise").fit(x)
+    x[: 10 - both, 2], x[10:, 5] = np.nan, np.nan
+    with pytest.raises(ValueError, match=f"got {count} for 2 and 5"):
+        SparsePrecision(missing="pairwise", covariance_estimator=source).fit(x)
+
+
+def test_ranks_with_gaps_are_among_the_observed_values():
+    x = with_gaps(chain_samples(40))
+    both = ~np.isnan(x[:, 0]) & ~np.isnan(x[:, 1])
+    a, b = (rankdata(x[:, k], nan_policy="omit")[both] for k in (0, 1))
+    expected = 2 * np.sin(np.pi / 6 * np.corrcoef(a, b)[0, 1])
+    assert rank_correlation(x, "spearman")[0, 1] == pytest.approx(expected)
+
+
+def test_a_constant_variable_among_gaps_is_uncorrelated_or_named():
+    """The pairwise correlations are indefinite, so they are projected."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(60, 8))
+    z[:, 1], z[:, 2] = z[:, 0] + 0.1 * rng.normal(size=60), z[:, 0] - 0.1 * rng.normal(size=60)
+    z[:, 7] = 0.0
+    z = with_gaps(z, 0.3)
+    part = z[:, :7]
+    assert np.linalg.eigvalsh(correlation(_pairwise_covariance(part, None, False)))[0] < 0
+    cov = covariance(z, "empirical")
+    assert not cov[7].any()
+    assert np.linalg.eigvalsh(cov)[0] > -1e-12
+    model = SparsePrecision(0.1, scale="raw", penalize_diagonal=True, missing="pairwise").fit(z)
+    assert not model.partial_correlation_[7, :7].any()
+    with pytest.raises(ValueError, match="constant values of 7"):
+        SparsePrecision(missing="pairwise").fit(z)
+    z[-2:, 7] = 2.0, 1.0  # in one fold
+    with pytest.warns(UserWarning, match="treated as uncorrelated there: 7"):
+        SparsePrecisionCV(missing="pairwise", sparsities=[0.5, 0.3], cv=KFold(3)).fit(z)
+
+
+def test_a_variable_that_is_constant_in_a_fold_is_named_with_a_shrunk_covariance_too():
+    x = chain_samples(40)
+    x[20:, 3] = 0.0
+    with pytest.warns(UserWarning, match="treated as uncorrelated there: 3"):
+        SparsePrecisionCV(covariance_estimator=LedoitWolf(), sparsities=[0.5, 0.3], cv=KFold(2)).fit(x)
+
+
+@pytest.mark.parametrize("kind", [SparsePrecision, LatentSparsePrecision])
+def test_a_precomputed_matrix_is_copied_and_may_be_read_only(kind):
+    cov = np.cov(chain_samples(40).T)
+    cov.setflags(write=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = kind(covariance_estimator="precomputed").fit(cov)
+        SparsePrecision(0.1, weights=cov**2, covariance_estimator="precomputed").fit(cov)
+    with pytest.raises(ValueError, match=r"precomputed covariance matrix \(D, D\), got shape"):
+        kind(covariance_estimator="precomputed").fit(cov[:3])
+    if kind is SparsePrecision:
+        cov.setflags(write=True)
+        before = cov[0, 0]
+        cov[0, 0] = 99.0
+        assert model.sample_covariance_[0, 0] == before
 
 
 def test_a_class_instead_of_an_estimator_is_refused():

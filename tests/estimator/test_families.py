@@ -107,6 +107,12 @@ def test_wrong_options_are_refused_at_fit(model, message):
         model.fit(x, y)
 
 
+def test_centred_classes_have_no_mean():
+    x, y = two_classes()
+    assert not JointSparsePrecision(assume_centered=True).fit(x, y).location_.any()
+    assert JointSparsePrecision().fit(x, y).location_.all()
+
+
 def test_constant_variables_are_named():
     x, y = np.random.default_rng(0).normal(size=(60, 4)), np.repeat(["a", "b"], 30)
     x[:30, 2] = 0.1

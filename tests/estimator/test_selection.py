@@ -99,6 +99,40 @@ def test_rank_correlations_of_a_rare_category_are_selected(source):
     assert np.isfinite(model.selection_curve_).all()
 
 
+def test_weights_are_repetitions_in_every_fold():
+    x, times, fold = chain_samples(45, 4), 1 + np.arange(45) % 3, np.arange(45) // 3 % 3
+    options = {"sparsities": [0.3, 0.1, 0.05]}
+    weighted = SparsePrecisionCV(**options, cv=PredefinedSplit(fold)).fit(x, sample_weight=times)
+    split = PredefinedSplit(np.repeat(fold, times))
+    repeated = SparsePrecisionCV(**options, cv=split).fit(np.repeat(x, times, axis=0))
+    plain = SparsePrecisionCV(**options, cv=PredefinedSplit(fold)).fit(x)
+    name = "split0_test_score"
+    np.testing.assert_allclose(weighted.cv_results_[name], repeated.cv_results_[name], rtol=1e-6)
+    assert not np.allclose(weighted.cv_results_[name], plain.cv_results_[name], rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sparsities": np.full((4, 4), 0.1)}, "pass a penalty per entry as weights="),
+        ({"sparsities": 0.1}, "a sequence of numbers > 0, got 0.1"),
+        ({"sparsities": True}, "a sequence of numbers > 0, got True"),
+        ({"min_ratio": 5.0}, "min_ratio below 1, got 5"),
+        ({"sparsities": [0.1], "alphas": [0.2]}, "expected sparsities or alphas, got both"),
+    ],
+)
+def test_a_grid_that_is_none_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        SparsePrecisionCV(**options).fit(chain_samples(30, 4))
+
+
+def test_a_penalty_matrix_in_place_of_sparsity_is_refused():
+    with pytest.raises(TypeError, match=r"sparsity to be one number, got an array of shape \(4, 4\); .* weights="):
+        SparsePrecision(np.full((4, 4), 0.1)).fit(chain_samples(30, 4))
+    with pytest.raises(ValueError, match=r"finite weights ≥ 0, got -0.1"):
+        SparsePrecision(1.0, weights=-np.full((4, 4), 0.1)).fit(chain_samples(30, 4))
+
+
 def test_groups_stay_together():
     x, groups = chain_samples(40), np.repeat(np.arange(8), 5)
     model = SparsePrecisionCV(cv=GroupKFold(4), sparsities=[0.3, 0.1, 0.03]).fit(x, groups=groups)

@@ -131,6 +131,14 @@ def test_a_large_fused_penalty_pools_the_off_diagonals_of_equal_diagonals():
     assert torch.equal(result[0][off], result[1][off])
 
 
+def test_weights_multiply_both_penalties():
+    cov, weights = class_covariances(), torch.full((8, 8), 2.0, dtype=torch.float64)
+    doubled = joint_graphical_lasso(cov, 0.1, 0.05, weights=weights, tol=1e-10).precision
+    torch.testing.assert_close(doubled, joint_graphical_lasso(cov, 0.2, 0.1, tol=1e-10).precision)
+    weights[0, 1] = weights[1, 0] = 1e3
+    assert not joint_graphical_lasso(cov, 0.01, 0.0, weights=weights).precision[:, 0, 1].any()
+
+
 def test_the_group_penalty_shares_the_support():
     precision = joint_graphical_lasso(class_covariances(), 0.0, 0.2, tol=1e-10).precision
     assert torch.equal((precision != 0).any(0), (precision != 0).all(0))
@@ -203,7 +211,10 @@ def test_running_short_warns_with_the_gap():
         (torch.eye(3).expand(2, 3, 3), {"similarity": -1.0}, "finite similarity ≥ 0"),
         (torch.eye(3).expand(2, 3, 3), {"penalty": "fusd"}, "Did you mean 'fused'"),
         (torch.eye(3).expand(2, 3, 3), {"class_weights": torch.ones(3)}, "expected 2 class_weights"),
-        (torch.eye(3).expand(2, 3, 3), {"weights": -torch.ones(3, 3)}, "non-negative weights"),
+        (torch.eye(3).expand(2, 3, 3), {"weights": -torch.ones(3, 3)}, "finite weights ≥ 0"),
+        (torch.eye(3).expand(2, 3, 3), {"weights": torch.full((3, 3), torch.nan)}, "finite weights ≥ 0"),
+        (torch.eye(3).expand(2, 3, 3), {"weights": torch.ones(3, 3).triu()}, "symmetric weights"),
+        (torch.eye(3).expand(2, 3, 3), {"weights": torch.ones(2, 2)}, "with D = 3"),
         (torch.zeros(2, 3, 3), {}, "positive variance"),
         (torch.full((2, 3, 3), torch.nan), {}, "expected finite"),
         (torch.eye(3).expand(2, 3, 3).clone().requires_grad_(), {}, "not differentiable"),

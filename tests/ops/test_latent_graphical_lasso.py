@@ -122,6 +122,8 @@ def test_warns_if_not_converged():
 def test_rejects_invalid_penalties_and_gradients():
     with pytest.raises(ValueError, match=r"finite trace_penalty > 0, got 0.0"):
         F.latent_graphical_lasso(torch.eye(3), 0.1, 0.0)
+    with pytest.raises(ValueError, match="finite weights ≥ 0"):
+        F.latent_graphical_lasso(torch.eye(3), 0.1, 0.1, weights=torch.full((3, 3), torch.inf))
     with pytest.raises(ValueError, match="not differentiable"):
         F.latent_graphical_lasso(torch.eye(3, requires_grad=True), 0.1, 0.1)
     with pytest.raises(ValueError, match="not differentiable"):

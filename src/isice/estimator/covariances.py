@@ -73,7 +73,9 @@ def covariance(
         cov = _pairwise_covariance(samples, sample_weight, assume_centered)
         deviation = np.sqrt(np.diag(cov))
         safe = np.where(deviation > 0, deviation, 1.0)
-        return np.asarray(nearest_correlation(cov / np.outer(safe, safe)) * np.outer(deviation, deviation))
+        correlation = cov / np.outer(safe, safe)
+        np.fill_diagonal(correlation, 1.0)  # also of variables without variance
+        return np.asarray(nearest_correlation(correlation) * np.outer(deviation, deviation))
     centred = samples - location(samples, sample_weight, assume_centered)
     weight = _weight(samples, sample_weight)
     return np.asarray((centred * weight[:, None]).T @ centred / weight.sum())
@@ -87,14 +89,10 @@ def _pairwise_covariance(samples: Array, sample_weight: Array | None, assume_cen
     """Return pairwise-complete correlations times the standard deviations of the variables."""
     centred = np.nan_to_num(samples - location(samples, sample_weight, assume_centered))
     observed = (~np.isnan(samples)).astype(np.float64)
-    weighted = observed * _weight(samples, sample_weight)[:, None]
+    weight = _weight(samples, sample_weight)
+    _check_pairs(observed[weight > 0], 1 if assume_centered else 2)
+    weighted = observed * weight[:, None]
     count = weighted.T @ observed
-    if not np.all(count > 0):
-        i, j = np.argwhere(count == 0)[0]
-        raise ValueError(
-            f"SparsePrecision: expected samples that observe every pair of variables, got none for {i} and {j}; "
-            "drop one of them or impute."
-        )
     values = centred * observed
     mean = np.zeros_like(count) if assume_centered else ((weighted * values).T @ observed) / count
     square = ((weighted * values**2).T @ observed) / count - mean**2
@@ -105,12 +103,23 @@ def _pairwise_covariance(samples: Array, sample_weight: Array | None, assume_cen
     return np.asarray(correlation * np.outer(deviation, deviation))
 
 
+def _check_pairs(observed: Array, least: int) -> None:
+    """Raise unless every pair of variables is observed (N, D) together in ``least`` samples."""
+    count = observed.T @ observed
+    if (count < least).any():
+        i, j = np.argwhere(count < least)[0]
+        raise ValueError(
+            f"SparsePrecision: expected at least {least} samples that observe each pair of variables, got "
+            f"{int(count[i, j]) or 'none'} for {i} and {j}; drop one of them or impute."
+        )
+
+
 def rank_correlation(samples: Array, name: str) -> Array:
     """Correlation (D, D) of the Gaussian copula from ranks; not always positive semi-definite.
 
     ``"spearman"`` is 2 sin(πρ/6) and ``"kendall"`` sin(πτ/2) (Liu et al. 2012), with τ_b where
     values are tied; ``"nonparanormal"`` is the correlation of the normal scores Φ⁻¹(rank/(n + 1)).
-    Missing values are ignored in the ranks of a variable.
+    Spearman's ranks and the normal scores are among all observed values of a variable.
     """
     if name == "kendall":
         result = np.sin(0.5 * np.pi * _kendall(samples))
@@ -130,6 +139,7 @@ def rank_correlation(samples: Array, name: str) -> Array:
 
 def _kendall(samples: Array) -> Array:
     """Kendall's τ_b of all pairs of variables, over the pairs of rows that have both."""
+    _check_pairs((~np.isnan(samples)).astype(np.float64), 2)
     size = samples.shape[1]
     agreement, square = np.zeros((size, size)), np.zeros((size, size))
     for row in range(len(samples) - 1):

@@ -79,13 +79,16 @@ class InferenceMixin:
     sample_covariance_: Array
     n_samples_: float | None
     has_missing_: bool
+    weights: Any
+    _source: Any
 
     def debiased(self, *, fdr: float = 0.05, n_samples: float | None = None) -> DebiasedPrecision:
         """Return the debiased precision with p-values and control of the false discovery rate.
 
-        The theory is for the graphical lasso of the empirical covariance: leave ``reweight``,
-        ``threshold`` and ``refit`` unset. Its λ is of order √(log D / n) on the correlation scale.
-        In finite samples strong edges stay biased, and a smaller λ covers them better.
+        The theory is for the graphical lasso of the empirical covariance: leave ``weights``,
+        ``reweight``, ``threshold`` and ``refit`` unset, or a warning says so. Its λ is of order
+        √(log D / n) on the correlation scale. In finite samples strong edges stay biased, and a
+        smaller λ covers them better.
 
         Args:
             fdr: Accepted expected share of false edges among those reported.
@@ -109,10 +112,13 @@ class InferenceMixin:
         if n_samples is not None:
             check_number(who, "n_samples", float(n_samples), strict=True)
         unsuitable = [name for name in ("reweight", "threshold", "refit") if getattr(self, name)]
+        unsuitable += ["weights"] if self.weights is not None else []
+        if not (isinstance(self._source, str) and self._source in ("empirical", "precomputed")):
+            unsuitable.append(f"covariance_estimator={self._source!r}")
         if unsuitable:
             warnings.warn(
-                f"{who}: expected a fit without reweight, threshold and refit for valid p-values, got "
-                f"{', '.join(unsuitable)}; fit without them.",
+                f"{who}: expected the plain penalty of the empirical covariance for valid p-values, got "
+                f"{', '.join(unsuitable)}; fit without.",
                 UserWarning,
                 stacklevel=2,
             )

@@ -68,6 +68,8 @@ class LatentSparsePrecision(SolverParameters, GraphMixin, EmpiricalCovariance): 
         check_number(type(self).__name__, "trace_penalty", self._plain("trace_penalty"), strict=True)
         precomputed = isinstance(self.covariance_estimator, str) and self.covariance_estimator == "precomputed"
         samples = validate_data(self, X, dtype=np.float64, ensure_min_samples=1 if precomputed else 2)
+        if precomputed:
+            samples = self._checked_precomputed(samples)
         constant = np.diag(samples) <= 0 if precomputed else self._constant(samples, self.covariance_estimator)
         self._refuse_constant(constant)
         if precomputed:

@@ -41,8 +41,22 @@ class SolverParameters:
                 f"{who}: expected n_jobs as None, a number of threads or −1 for all cores, got {n_jobs!r}."
             )
         for name in numbers:
-            if getattr(self, name, None) is not None:
+            value: Any = getattr(self, name, None)
+            if value is not None and np.ndim(value):
+                raise TypeError(
+                    f"{who}: expected {name} to be one number, got an array of shape {np.shape(value)}; "
+                    "pass a penalty per entry as weights=."
+                )
+            if value is not None:
                 check_number(who, name, plain(name))
+
+    def _checked_precomputed(self, matrix: Array) -> Array:
+        """Return a copy of a covariance matrix; raise unless it is square."""
+        if matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(
+                f"{type(self).__name__}: expected a precomputed covariance matrix (D, D), got shape {matrix.shape}."
+            )
+        return matrix.copy()
 
     def _refuse_constant(self, constant: NDArray[np.bool_], *, among: str = "", advice: str = "") -> None:
         """Raise, with names, if there are variables without variance."""

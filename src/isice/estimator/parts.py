@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .covariances import Array
+from .covariances import Array, constant_variables
 
 KEPT_BYTES = 2**25  # of all covariances together, above which each is computed again at every use
 
@@ -19,6 +19,7 @@ class PartCovariances:
 
     Args:
         compute: Return the covariance of the samples in a part.
+        samples: Samples (N, D).
         parts: Indices of the samples in each part.
         cov: Covariance of all samples (D, D).
 
@@ -28,8 +29,8 @@ class PartCovariances:
         constant: Which variables are constant in some part (D,).
     """
 
-    def __init__(self, compute: Callable[[Array], Array], parts: Sequence[Array], cov: Array) -> None:
-        self.compute, self.parts, self.variance = compute, parts, np.diag(cov).copy()
+    def __init__(self, compute: Callable[[Array], Array], samples: Array, parts: Sequence[Array], cov: Array) -> None:
+        self.compute, self.samples, self.parts, self.variance = compute, samples, parts, np.diag(cov).copy()
         self.shape = (len(parts), *cov.shape)
         self.variances, self.constant = np.empty(self.shape[:2]), np.zeros(len(cov), dtype=bool)
         few = len(parts) * cov.nbytes <= KEPT_BYTES
@@ -52,7 +53,8 @@ class PartCovariances:
 
     def _covariance(self, place: int) -> Array:
         cov = self.compute(self.parts[place])
-        fixed = np.diagonal(cov) <= 1e-14 * self.variance
+        # A shrunk covariance has a variance for constants, too.
+        fixed = constant_variables(self.samples[self.parts[place]]) | (np.diagonal(cov) <= 1e-14 * self.variance)
         if fixed.any():
             cov[fixed], cov[:, fixed] = 0.0, 0.0
             cov[fixed, fixed] = self.variance[fixed]

@@ -85,6 +85,8 @@ class SparsePrecisionCV(SparsePrecision):
         (5, 4, 4)
     """
 
+    _synonyms = (("sparsities", "alphas"), ("covariance_estimator", "covariance"))
+
     sparsity: float = field(default=0.1, init=False)  # it is chosen
     alpha: float | None = field(default=None, init=False)
     selection: Literal["cv", "ebic", "stars"] = "cv"
@@ -233,7 +235,7 @@ class SparsePrecisionCV(SparsePrecision):
 
     @property
     def _automatic(self) -> bool:
-        return isinstance(self._grid_option, int | np.integer)
+        return isinstance(self._grid_option, int | np.integer) and not isinstance(self._grid_option, bool)
 
     @property
     def _grid_option(self) -> Any:
@@ -242,15 +244,20 @@ class SparsePrecisionCV(SparsePrecision):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("SparsePrecisionCV", "min_ratio", float(self.min_ratio), strict=True)
+        if self.min_ratio >= 1:
+            raise ValueError(f"SparsePrecisionCV: expected min_ratio below 1, got {self.min_ratio:g}.")
         check_int("SparsePrecisionCV", "n_refinements", int(self.n_refinements), minimum=0)
         check_number("SparsePrecisionCV", "max_memory", float(self.max_memory), strict=True)
 
     def _grid(self, cov: Array) -> Array:
         if not self._automatic:
-            grid = np.sort(np.asarray(self._grid_option, dtype=np.float64).ravel())[::-1].copy()
-            if len(grid) == 0 or not np.all(grid > 0):
-                raise ValueError(f"SparsePrecisionCV: expected sparsities > 0, got {self._grid_option!r}.")
-            return grid
+            given = np.asarray(self._grid_option, dtype=np.float64)
+            if given.ndim != 1 or not len(given) or not np.all(given > 0):
+                raise ValueError(
+                    "SparsePrecisionCV: expected sparsities as a number of values or a sequence of numbers > 0, got "
+                    f"{self._grid_option!r}; pass a penalty per entry as weights=."
+                )
+            return np.sort(given)[::-1].copy()
         count = int(self._grid_option)
         check_int("SparsePrecisionCV", "sparsities", count, minimum=1)
         largest = self._largest(cov)

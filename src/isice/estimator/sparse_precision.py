@@ -80,6 +80,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
     """
 
     store_precision = True
+    _synonyms = (("sparsity", "alpha"), ("covariance_estimator", "covariance"))  # ours, scikit-learn's
 
     sparsity: float = 0.1
     _: KW_ONLY
@@ -153,11 +154,16 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         self._check_parameters()
         finite = "allow-nan" if self.missing == "pairwise" else True
         precomputed = isinstance(self._source, str) and self._source == "precomputed"
-        samples = validate_data(
-            self, X, dtype=np.float64, ensure_min_samples=1 if precomputed else 2, ensure_all_finite=finite
-        )
-        if precomputed and samples.shape[0] != samples.shape[1]:
-            raise ValueError(f"{who}: expected a precomputed covariance matrix (D, D), got shape {samples.shape}.")
+        try:
+            samples = validate_data(
+                self, X, dtype=np.float64, ensure_min_samples=1 if precomputed else 2, ensure_all_finite=finite
+            )
+        except ValueError as error:
+            if finite is True and "contains NaN" in str(error):
+                raise ValueError(f"{who}: expected X without NaN; pass missing='pairwise' or impute.") from error
+            raise
+        if precomputed:
+            samples = self._checked_precomputed(samples)
         weight = None
         if sample_weight is not None:
             if self._source != "empirical":
@@ -174,6 +180,9 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
     def _check_parameters(self) -> None:
         who = type(self).__name__
         self._check_solver(SCALES, self._source, ("threshold", "sparsity", "alpha"))
+        for ours, theirs in self._synonyms:
+            if getattr(self, theirs) is not None and getattr(self, ours) != getattr(type(self), ours):
+                raise ValueError(f"{who}: expected {ours} or {theirs}, got both, which are names of one option.")
         check_choice(who, "missing", self.missing, ("raise", "pairwise"))
         if self.refit is not None:
             check_choice(who, "refit", self.refit, ("support",))
@@ -193,7 +202,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         def compute(part: Array) -> Array:
             return self._covariance(samples[part], None if weight is None else weight[part])
 
-        covs = PartCovariances(compute, parts, cov)
+        covs = PartCovariances(compute, samples, parts, cov)
         if covs.constant.any():
             names = ", ".join(self._variable_names()[i] for i in np.flatnonzero(covs.constant))
             warnings.warn(
@@ -225,7 +234,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         """Return the options of :func:`graphical_lasso`."""
         weights = None
         if self.weights is not None:
-            weights = torch.as_tensor(np.asarray(self.weights, np.float64), device=self.device)
+            weights = torch.as_tensor(np.array(self.weights, np.float64), device=self.device)
         own = {"weights": weights, "scale": self._unit, "penalize_diagonal": self.penalize_diagonal}
         return self._shared_options() | own
 
@@ -274,6 +283,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         """Apply ``threshold`` and ``refit`` to the solution."""
         if self.threshold > 0:
             weak = np.abs(partial_correlation(torch.as_tensor(self.precision_)).numpy()) <= self.threshold
+            np.fill_diagonal(weak, False)
             self.precision_ = np.where(weak, 0.0, self.precision_)
         if self.refit is not None:
             self._refit_on_support()

@@ -11,7 +11,7 @@ from ..._checks import check_int, check_number, check_square
 from . import checked_scale
 from .autograd import NotConvergedWarning
 from .certificate import log_determinant
-from .checks import check_finite_symmetric
+from .checks import check_finite_symmetric, check_weights
 from .theta_step import half_theta_by_eigh
 
 RELAXATION = 1.6
@@ -142,11 +142,11 @@ def checked_problem(
     off = 1 - torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device)
     if weights is not None:
         check_square(who, weights)
-        if weights.shape[-1] != cov.shape[-1] or bool((weights < 0).any()):
+        if weights.shape[-1] != cov.shape[-1]:
             raise ValueError(
-                f"{who}: expected non-negative weights (..., D, D) with D = {cov.shape[-1]}, "
-                f"got shape {tuple(weights.shape)} and a minimum of {float(weights.min()):.3g}."
+                f"{who}: expected weights (..., D, D) with D = {cov.shape[-1]}, got shape {tuple(weights.shape)}."
             )
+        check_weights(who, weights)
         off = off * 0.5 * (weights + weights.mT).to(cov)
     return 0.5 * (cov + cov.mT) / unit, unit, off, scale
 

@@ -14,9 +14,9 @@ def check_solvable(cov: Tensor, penalty: Tensor, weights: Tensor | None, penaliz
     cov, penalty = cov.detach(), penalty.detach()
     check_finite_symmetric(who, cov, penalty)
     if weights is not None:
-        _check_weights(who, weights.detach())
+        check_weights(who, weights.detach())
     if bool((penalty < 0).any()):
-        raise ValueError(f"{who}: expected sparsity ≥ 0 and weights ≥ 0, got {float(penalty.min()):.3g}.")
+        raise ValueError(f"{who}: expected sparsity ≥ 0, got {float(penalty.min()):.3g}.")
     variance = cov.diagonal(dim1=-2, dim2=-1)
     if penalize_diagonal:
         full = penalty.expand(*penalty.shape[:-2], cov.shape[-1], cov.shape[-1])
@@ -34,11 +34,14 @@ def check_solvable(cov: Tensor, penalty: Tensor, weights: Tensor | None, penaliz
         )
 
 
-def _check_weights(who: str, weights: Tensor) -> None:
-    """Raise ValueError unless the weights are symmetric."""
+def check_weights(who: str, weights: Tensor) -> None:
+    """Raise ValueError unless the weights are finite, non-negative and symmetric."""
     if not weights.numel():
         return
     weights = weights.double()
+    smallest = float(weights.min())
+    if not (smallest >= 0 and math.isfinite(float(weights.max()))):
+        raise ValueError(f"{who}: expected finite weights ≥ 0, got {smallest:.3g} to {float(weights.max()):.3g}.")
     asymmetry = (weights - weights.mT).abs()
     worst = int(asymmetry.argmax())
     if float(asymmetry.flatten()[worst]) > MAX_ASYMMETRY * float(weights.max()):
