@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from .._linalg import trace
 from .certificate import chunks, duality_gap, estimated_gap, rough_gap, rows
 from .start import Start
 from .theta_step import (
@@ -99,30 +100,25 @@ class Anderson:
 
     def __init__(self) -> None:
         self.count, self.memory = 0, MEMORY
-        self.moves = self.images = torch.empty(0)  # (B, memory, D²)
+        self.moves = self.images = self.gram = torch.empty(0)  # (B, memory, D²), and inner products of the moves
 
     def extrapolate_(self, point: Tensor, image: Tensor) -> None:
         """Overwrite the image (B, D, D) of a point by the next point, and the point."""
         move, flat = torch.sub(image, point, out=point).flatten(1), image.flatten(1)
         if self.count == 0:
-            most = MEMORY if len(move) > 1 else MEMORY_ALONE
-            self.memory = max(2, min(most, MEMORY_BYTES // (move.element_size() * move.shape[1])))
-            self.moves = move.new_empty(len(move), self.memory, move.shape[1])
-            self.images = torch.empty_like(self.moves)
+            self._allocate(move)
         slot, last = self.count % self.memory, (self.count - 1) % self.memory
-        length, before = (torch.linalg.vector_norm(m, dim=1) for m in (move, self.moves[:, last]))
-        failed = length > MAX_GROWTH * before if self.count else length < 0
-        for history, newest in ((self.moves, move), (self.images, flat)):
-            history[:, slot] = newest
-            if bool(failed.any()):
-                history[failed] = history[failed, last : last + 1]
+        self.moves[:, slot], self.images[:, slot] = move, flat
+        products = torch.bmm(self.moves, move[:, :, None])
+        failed = (
+            products[:, slot, 0] > MAX_GROWTH**2 * self.gram[:, last, last] if self.count else products[:, 0, 0] < 0
+        )
+        self.gram[:, slot], self.gram[:, :, slot] = products[:, :, 0], products[:, :, 0]
+        if bool(failed.any()):
+            self.moves[failed], self.images[failed] = (m[failed, last : last + 1] for m in (self.moves, self.images))
+            self.gram[failed] = self.gram[failed, last, last][:, None, None]
         self.count += 1
-        moves, images = self.moves[:, : self.count], self.images[:, : self.count]
-        gram, limits = moves @ moves.mT, torch.finfo(moves.dtype)
-        gram /= gram.diagonal(dim1=1, dim2=2).sum(-1).clamp(min=limits.tiny)[:, None, None]
-        gram.diagonal(dim1=1, dim2=2).add_(10 * limits.eps)  # above its rounding errors
-        weights = torch.linalg.solve_ex(gram, torch.ones_like(gram[:, :, :1])).result
-        torch.bmm((weights / weights.sum(1, keepdim=True)).mT, images, out=flat[:, None])
+        torch.bmm(self._weights().mT, self.images[:, : self.count], out=flat[:, None])
         torch.add(image, image.mT, out=point)  # exactly symmetric
         torch.mul(point, 0.5, out=image)
 
@@ -131,8 +127,23 @@ class Anderson:
         part = Anderson()
         if self.count:
             part.count, part.memory = self.count, self.memory
-            part.moves, part.images = self.moves[where], self.images[where]
+            part.moves, part.images, part.gram = self.moves[where], self.images[where], self.gram[where]
         return part
+
+    def _allocate(self, move: Tensor) -> None:
+        most = MEMORY if len(move) > 1 else MEMORY_ALONE
+        self.memory = max(2, min(most, MEMORY_BYTES // (move.element_size() * move.shape[1])))
+        self.moves = move.new_zeros(len(move), self.memory, move.shape[1])
+        self.images, self.gram = torch.empty_like(self.moves), move.new_zeros(len(move), self.memory, self.memory)
+
+    def _weights(self) -> Tensor:
+        """Return the affine combination (B, M, 1) of the moves with the smallest norm."""
+        used = min(self.count, self.memory)
+        gram = self.gram[:, :used, :used]
+        gram = gram / trace(gram).clamp_(min=torch.finfo(gram.dtype).tiny)
+        gram.diagonal(dim1=1, dim2=2).add_(10 * torch.finfo(gram.dtype).eps)  # above its rounding errors
+        weights: Tensor = torch.linalg.solve_ex(gram, torch.ones_like(gram[:, :, :1])).result
+        return weights / weights.sum(1, keepdim=True)
 
 
 class _State(NamedTuple):
