@@ -18,16 +18,9 @@ from isice.ops.graphical_lasso.certificate import (
     estimated_gap,
     rough_gap,
 )
+from isice.ops.graphical_lasso.lyapunov import CONTRACTION, random_probes
 from isice.ops.graphical_lasso.start import cold_start
-from isice.ops.graphical_lasso.theta_step import (
-    CONTRACTION,
-    Guard,
-    _largest_eigenvalue,
-    correct_theta_,
-    correction_polynomial,
-    half_theta_by_eigh,
-    random_probes,
-)
+from isice.ops.graphical_lasso.theta_step import Guard, correct_theta_, half_theta_by_eigh
 
 from .correlations import KINDS
 
@@ -89,24 +82,6 @@ def test_failed_corrections_pause_until_one_succeeds():
     assert attempts == [1, 2, 3, 4, 5, 7, 10, 14, 19, 25]
     assert correct_theta_(theta.clone(), b.clone(), rho, 32, guard)
     assert not guard.pauses(33)
-
-
-@pytest.mark.parametrize("condition", [1.0, 1.5, 4.0, 10.0, 30.0])
-def test_polynomials_invert_to_the_error_that_is_wanted(condition):
-    coefficients = correction_polynomial(condition, iteration=1, size=50)
-    x = torch.linspace(1, condition, 500, dtype=torch.float64)
-    value = sum(c * x**power for power, c in enumerate(coefficients))
-    assert float((1 - x * value).abs().max()) <= 0.2 + 1e-9
-    assert correction_polynomial(1e5, 1, 50) == () == correction_polynomial(float("inf"), 1, 50)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [17, 64, 150])
-def test_the_largest_eigenvalue_is_hardly_underestimated(kind, size):
-    cov = KINDS[kind](size, 4, 0)
-    ratio = _largest_eigenvalue(cov)[:, 0, 0] / torch.linalg.eigvalsh(cov)[:, -1]
-    assert float(ratio.min()) > 0.9
-    assert float(ratio.max()) < 1.6
 
 
 @pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 0.1), (torch.float32, 0.1)])

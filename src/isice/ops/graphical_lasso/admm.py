@@ -15,15 +15,14 @@ from torch import Tensor
 
 from .._linalg import trace
 from .certificate import chunks, duality_gap, estimated_gap, rough_gap, rows
+from .lyapunov import DEFLATED_SIZE, first_probes, frobenius_norm, random_probes
 from .start import Start
 from .theta_step import (
     EIGH_SIZE,
     Guard,
     correct_theta_,
-    frobenius_norm,
     half_theta_by_eigh,
     half_theta_by_newton_schulz,
-    random_probes,
 )
 
 RELAXATION = 1.6
@@ -156,6 +155,7 @@ class _State(NamedTuple):
     v: Tensor
     rho: Tensor
     theta: Tensor  # previous Θ; empty unless it is reused
+    probes: Tensor  # of the Θ-step; empty unless it deflates
     position: Tensor
 
     @property
@@ -250,7 +250,9 @@ def _begin(cov: Tensor, penalty: Tensor, start: Start, strategy: Strategy) -> _S
     v = start.dual.sub_(cov).clamp_(-penalty, penalty)
     theta = start.precision if strategy.reuse_theta else cov.new_empty(len(cov), 0, 0)
     index, shifted = torch.arange(len(cov), device=cov.device), torch.addcmul(v, start.precision, start.rho)
-    return _State(cov, penalty, frobenius_norm(cov), shifted, v, start.rho, theta, index)
+    deflate = strategy.reuse_theta and cov.shape[-1] >= DEFLATED_SIZE
+    probes = first_probes(cov) if deflate else cov.new_empty(len(cov), 0, 0)
+    return _State(cov, penalty, frobenius_norm(cov), shifted, v, start.rho, theta, probes, index)
 
 
 def common_level(penalty: Tensor) -> float | None:
@@ -306,8 +308,8 @@ def _rho_factor(state: _State, theta: Tensor, before: Tensor, iteration: int) ->
 def _theta_step(state: _State, strategy: Strategy, iteration: int, guard: Guard) -> tuple[Tensor, Tensor]:
     """Return an exactly symmetric Θ and a buffer that is free to overwrite."""
     b = torch.sub(state.cov, state.shifted).add_(state.v, alpha=2)
-    reuse = strategy.reuse_theta
-    if reuse and iteration <= SETTLE and correct_theta_(state.theta, b, state.rho, iteration, guard):
+    reuse, probes = strategy.reuse_theta, state.probes if state.probes.numel() else None
+    if reuse and iteration <= SETTLE and correct_theta_(state.theta, b, state.rho, iteration, guard, probes):
         return state.theta, b
     half = (half_theta_by_eigh if strategy.theta_step == "eigh" else half_theta_by_newton_schulz)(b, state.rho)
     return torch.add(half, half.mT, out=state.theta if reuse else None), half

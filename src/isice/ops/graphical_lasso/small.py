@@ -23,8 +23,9 @@ from .admm import (
     Solution,
     changes_rho,
 )
+from .lyapunov import correction_polynomial
 from .start import MAX_RIDGE, RIDGE
-from .theta_step import Guard, correction_polynomial, half_theta_by_eigh
+from .theta_step import Guard, half_theta_by_eigh
 
 Matrix = NDArray[np.float64]
 

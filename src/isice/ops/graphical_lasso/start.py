@@ -8,7 +8,8 @@ from torch import Tensor
 
 from .._linalg import add_diagonal
 from .certificate import cholesky, inverse_and_objective
-from .theta_step import frobenius_norm, half_theta_by_newton_schulz
+from .lyapunov import frobenius_norm
+from .theta_step import half_theta_by_newton_schulz
 
 CLOSE_ROOT = 0.02  # ‖ZW − I‖_F/√D, beyond ρ, up to which the root is about W⁻¹
 FAR_ROOT = 0.4  # the same from which on W is indefinite or nearly so, as on singular features

@@ -11,26 +11,17 @@ from typing import cast
 
 import numpy as np
 import torch
-from numpy.polynomial import Chebyshev, Polynomial
+from numpy.polynomial import Polynomial
 from torch import Tensor
 
 from .._linalg import plus_transpose
+from .lyapunov import FIRST_ITERATIONS, Lyapunov
 
 MAX_RESIDUAL = 1.0  # largest ‖I − sym(ΘK)‖_F/√D at which a Newton step is trusted; from 2 on ADMM can diverge
+MAX_DEFLATED_RESIDUAL = 0.3  # the same for matrices with outliers, whose ρ depends on accurate steps
 MAX_GROWTH = 2.0  # of the residual since the last exact step, above which an exact step is taken
 MAX_PAUSE = 8  # iterations without an attempt after several failed ones
-CONTRACTION = 0.25  # remaining error of a correction; less costs more than it saves
-FIRST_ITERATIONS, FIRST_CONTRACTION = 3, 0.2  # the first iterations change Θ most
 EIGH_SIZE = 128  # size above which eigh is faster on a CPU than the root by products
-LARGE_SIZE = 400  # size above which eigh costs about five products
-MAX_TERMS, MAX_TERMS_LARGE = 10, 4  # of a correction; with more it costs as much as the root from scratch
-N_PROBES = 8
-PROBE_MARGIN = 1.05  # safety factor of the eigenvalue estimate by random probes
-
-
-def frobenius_norm(matrix: Tensor) -> Tensor:
-    """Return Frobenius norms (B, 1, 1)."""
-    return cast(Tensor, torch.linalg.vector_norm(matrix, dim=(-2, -1), keepdim=True))
 
 
 def half_theta_by_eigh(b: Tensor, rho: Tensor) -> Tensor:
@@ -172,24 +163,25 @@ class Guard:
         self.resume = iteration + max(1, min(self.failures, MAX_PAUSE))
         return succeeded
 
-    def accepts(self, residual: float, iteration: int) -> bool:
+    def accepts(self, residual: float, iteration: int, most: float = MAX_RESIDUAL) -> bool:
         """Return whether the residual is not far above the smallest since the last exact step."""
         if iteration <= FIRST_ITERATIONS:
             self.smallest = math.inf  # the first residuals depend on the start
-        accepted = residual < min(MAX_RESIDUAL, MAX_GROWTH * self.smallest)
+        accepted = residual < min(most, MAX_GROWTH * self.smallest)
         self.smallest = min(self.smallest, residual) if accepted else math.inf
         return accepted
 
 
-def correct_theta_(theta: Tensor, b: Tensor, rho: Tensor, iteration: int, guard: Guard | None = None) -> bool:
+def correct_theta_(
+    theta: Tensor, b: Tensor, rho: Tensor, iteration: int, guard: Guard | None = None, probes: Tensor | None = None
+) -> bool:
     """Move Θ in place towards the root by one inexact Newton step.
 
     Return False, and leave Θ unchanged, if the root is too far or the guard sees growing errors.
 
     The root solves the Riccati equation ρΘ² + (BΘ + ΘB)/2 = I. With K = B + ρΘ, which is Θ⁻¹ at the
     root, the Newton correction Δ solves the Lyapunov equation XΔ + ΔX = 2I − ΘK − KΘ with X = B +
-    2ρΘ. The eigenvalues of X lie between 2√ρ and its largest one, so Δ is approximated by a
-    polynomial of Δ → XΔ + ΔX, one product per term.
+    2ρΘ, whose eigenvalues are at least 2√ρ.
 
     B changes little between iterations of ADMM, so a few products suffice where the root from
     scratch needs ten. The step has no cancellation, and the next iteration corrects the remaining
@@ -201,72 +193,21 @@ def correct_theta_(theta: Tensor, b: Tensor, rho: Tensor, iteration: int, guard:
         rho: ρ (B, 1, 1).
         iteration: Iteration of ADMM, counted from one.
         guard: Residuals of the earlier corrections.
+        probes: Vectors (B, P, D) to find the outliers of X from, overwritten; without them, no
+            eigenvalue is deflated.
     """
     guard = guard or Guard()
     if guard.pauses(iteration):
         return False
     x = b.addcmul_(theta, rho)
-    product = torch.bmm(theta, x)
-    excess = plus_transpose(product)
+    excess = plus_transpose(torch.bmm(theta, x))
     excess.diagonal(dim1=-2, dim2=-1).sub_(2.0)
-    x.addcmul_(theta, rho)
-    smallest = 2 * rho.sqrt()
-    condition = float((_largest_eigenvalue(x) / smallest).max())
-    coefficients = correction_polynomial(condition, iteration, theta.shape[-1])
     residual = float(torch.linalg.vector_norm(excess, dim=(-2, -1)).max()) / (2 * math.sqrt(theta.shape[-1]))
-    if not guard.record(bool(coefficients) and guard.accepts(residual, iteration), iteration):
+    equation = Lyapunov(x.addcmul_(theta, rho), 2 * rho.sqrt(), probes)
+    coefficients = equation.polynomial(iteration)
+    most = MAX_RESIDUAL if equation.outliers is None else MAX_DEFLATED_RESIDUAL
+    if not guard.record(bool(coefficients) and guard.accepts(residual, iteration, most), iteration):
         b.addcmul_(theta, rho, value=-2)
         return False
-    unit = 0.5 / smallest  # reciprocal of the smallest eigenvalue of Δ → XΔ + ΔX
-    scale = unit
-    theta.addcmul_(excess, scale, value=-coefficients[0])
-    for coefficient in coefficients[1:]:
-        excess = plus_transpose(torch.bmm(x, excess, out=product))
-        scale = scale * unit
-        theta.addcmul_(excess, scale, value=-coefficient)
+    equation.subtract_solution_(theta, excess, coefficients)
     return True
-
-
-def _largest_eigenvalue(matrix: Tensor) -> Tensor:
-    """Estimate the largest eigenvalues (B, 1, 1) from above by a few random probes.
-
-    (tr M¹²)^(1/12) is above the eigenvalue if several contribute. If one dominates, its estimate
-    depends on that eigenvector's share of the probes, but the power method has converged.
-    """
-    images = random_probes(matrix.shape[-1]).to(matrix).expand(len(matrix), -1, -1)
-    for _ in range(5):
-        images = torch.bmm(images, matrix)
-    before, norm = frobenius_norm(images), frobenius_norm(torch.bmm(images, matrix))
-    return PROBE_MARGIN * torch.maximum(norm.pow(1 / 6), norm / before)
-
-
-@functools.cache
-def random_probes(size: int) -> Tensor:
-    """Return fixed random vectors (P, D); their squared images by M sum to about ‖M‖²."""
-    return torch.randn(N_PROBES, size, generator=torch.Generator().manual_seed(0)) / math.sqrt(N_PROBES)
-
-
-def correction_polynomial(condition: float, iteration: int, size: int) -> tuple[float, ...]:
-    """Return the coefficients of a correction, empty if it costs as much as the root from scratch.
-
-    Condition numbers are rounded up to 1/24 octave, so that few polynomials are computed.
-    """
-    error = FIRST_CONTRACTION if iteration <= FIRST_ITERATIONS else CONTRACTION
-    level = math.ceil(24 * math.log2(max(condition, 1.1))) if condition < 1e6 else 480
-    coefficients = _inverse_polynomial(level, error)
-    return coefficients if len(coefficients) <= (MAX_TERMS_LARGE if size > LARGE_SIZE else MAX_TERMS) else ()
-
-
-@functools.cache
-def _inverse_polynomial(level: int, error: float) -> tuple[float, ...]:
-    """Return coefficients of p with |1 − x·p(x)| ≤ ``error`` on [1, 2^(level/24)].
-
-    They are empty if it takes more than MAX_TERMS. The interval starts at one exactly: overshooting
-    below it could keep over-relaxed ADMM from converging.
-    """
-    upper = 2.0 ** (level / 24)
-    for terms in range(2, MAX_TERMS + 1):
-        even = Chebyshev.basis(terms, domain=[1.0, upper]).convert(kind=Polynomial)
-        if abs(even(0.0)) >= 1 / error:
-            return tuple((-even.coef[1:] / even.coef[0]).tolist())
-    return ()
