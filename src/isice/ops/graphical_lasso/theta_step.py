@@ -21,7 +21,7 @@ MAX_RESIDUAL = 1.0  # largest ‖I − sym(ΘK)‖_F/√D at which a Newton step
 MAX_DEFLATED_RESIDUAL = 0.3  # the same for matrices with outliers, whose ρ depends on accurate steps
 MAX_GROWTH = 2.0  # of the residual since the last exact step, above which an exact step is taken
 MAX_PAUSE = 8  # iterations without an attempt after several failed ones
-EIGH_SIZE = 128  # size above which eigh is faster on a CPU than the root by products
+EIGH_SIZE = 200  # size above which eigh is faster on a CPU than the root by products
 
 
 def half_theta_by_eigh(b: Tensor, rho: Tensor) -> Tensor:
