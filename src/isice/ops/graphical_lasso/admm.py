@@ -103,15 +103,14 @@ class Anderson:
 
     def extrapolate_(self, point: Tensor, image: Tensor) -> None:
         """Overwrite the image (B, D, D) of a point by the next point, and the point."""
-        move, flat = torch.sub(image, point, out=point).flatten(1), image.flatten(1)
+        flat = image.flatten(1)
         if self.count == 0:
-            self._allocate(move)
+            self._allocate(flat)
         slot, last = self.count % self.memory, (self.count - 1) % self.memory
-        self.moves[:, slot], self.images[:, slot] = move, flat
+        move = torch.sub(flat, point.flatten(1), out=self.moves[:, slot])
+        self.images[:, slot] = flat
         products = torch.bmm(self.moves, move[:, :, None])
-        failed = (
-            products[:, slot, 0] > MAX_GROWTH**2 * self.gram[:, last, last] if self.count else products[:, 0, 0] < 0
-        )
+        failed = products[:, slot, 0] > (MAX_GROWTH**2 * self.gram[:, last, last] if self.count else math.inf)
         self.gram[:, slot], self.gram[:, :, slot] = products[:, :, 0], products[:, :, 0]
         if bool(failed.any()):
             self.moves[failed], self.images[failed] = (m[failed, last : last + 1] for m in (self.moves, self.images))
@@ -129,11 +128,11 @@ class Anderson:
             part.moves, part.images, part.gram = self.moves[where], self.images[where], self.gram[where]
         return part
 
-    def _allocate(self, move: Tensor) -> None:
-        most = MEMORY if len(move) > 1 else MEMORY_ALONE
-        self.memory = max(2, min(most, MEMORY_BYTES // (move.element_size() * move.shape[1])))
-        self.moves = move.new_zeros(len(move), self.memory, move.shape[1])
-        self.images, self.gram = torch.empty_like(self.moves), move.new_zeros(len(move), self.memory, self.memory)
+    def _allocate(self, flat: Tensor) -> None:
+        most = MEMORY if len(flat) > 1 else MEMORY_ALONE
+        self.memory = max(2, min(most, MEMORY_BYTES // (flat.element_size() * flat.shape[1])))
+        self.moves = flat.new_zeros(len(flat), self.memory, flat.shape[1])
+        self.images, self.gram = torch.empty_like(self.moves), flat.new_zeros(len(flat), self.memory, self.memory)
 
     def _weights(self) -> Tensor:
         """Return the affine combination (B, M, 1) of the moves with the smallest norm."""
