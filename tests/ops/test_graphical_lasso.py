@@ -310,6 +310,17 @@ def test_the_certificate_in_float32_includes_the_units():
     assert float(result.gap) <= 30e-4
 
 
+@pytest.mark.parametrize("size", [10, 40])  # a batch, and the path of one matrix on a CPU
+def test_the_certificate_of_a_path_is_for_the_numbers_given(size):
+    cov, grid = sample_cov(size, 60), [0.3, 0.2, 0.1]
+    path = graphical_lasso_path(cov, grid)
+    for place, sparsity in enumerate(grid):
+        result = type(path)(*(tensor[place] for tensor in path))
+        gap, outside = recheck(cov, sparsity, result)
+        assert outside <= 1e-15 * float(cov.abs().max())
+        assert float(result.gap) == pytest.approx(gap, rel=1e-6, abs=1e-12)
+
+
 def test_one_sparsity_per_matrix_may_have_the_shape_of_a_matrix_if_the_batch_has():
     cov = torch.eye(2).expand(2, 2, 2, 2)
     assert graphical_lasso(cov, torch.full((2, 2), 0.1)).precision.shape == (2, 2, 2, 2)

@@ -145,7 +145,8 @@ def graphical_lasso_path(cov: Tensor, sparsities: Sequence[float] | Tensor, **op
         >>> (path.precision[:, 0, 1] != 0).tolist()
         [True, False]
     """
-    grid = torch.as_tensor(sparsities)
+    # Lists of numbers would become float32, which changes λ in the eighth digit.
+    grid = sparsities if isinstance(sparsities, Tensor) else torch.as_tensor(sparsities, dtype=torch.float64)
     if grid.ndim != 1 or grid.numel() == 0:
         raise ValueError(f"graphical_lasso_path: expected sparsities (L,) with L ≥ 1, got shape {tuple(grid.shape)}.")
     cov = _checked_cov("graphical_lasso_path", cov)
