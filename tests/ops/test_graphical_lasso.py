@@ -232,6 +232,11 @@ def test_unbounded_problems_are_reported_not_solved():
             "no minimum; drop constant variables, with scale='raw'",
         ),
         (torch.eye(2), {"init": torch.eye(3)}, "expected init of size 2"),
+        (
+            torch.eye(2).expand(4, 2, 2),
+            {"sparsity": torch.ones(3)},
+            r"got shapes that do not broadcast: sparsity \(3,\)",
+        ),
     ],
 )
 def test_input_that_cannot_be_solved_is_refused_with_a_reason(cov, options, message):

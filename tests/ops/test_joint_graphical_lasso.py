@@ -203,10 +203,28 @@ def test_running_short_warns_with_the_gap():
         joint_graphical_lasso(torch.ones(2, 3, 3), 0.0, 0.0, max_iter=20)
 
 
+def test_an_indefinite_matrix_has_an_infinite_gap():
+    with pytest.warns(NotConvergedWarning, match="no positive definite dual point"):
+        result = joint_graphical_lasso(torch.tensor([[[1.0, 2.0], [2.0, 1.0]]]), 0.1, 0.1, max_iter=200)
+    assert torch.isinf(result.gap)
+
+
+def test_a_batch_may_be_empty():
+    result = joint_graphical_lasso(torch.ones(0, 2, 3, 3), 0.1, 0.1)
+    assert result.precision.shape == result.covariance.shape == result.dual.shape == (0, 2, 3, 3)
+    assert result.gap.shape == result.n_iter.shape == (0,)
+
+
 @pytest.mark.parametrize(
     ("cov", "options", "message"),
     [
         (torch.eye(3), {}, r"one matrix per class"),
+        (torch.ones(0, 3, 3), {}, r"one matrix per class"),
+        (
+            torch.eye(3).expand(4, 2, 3, 3),
+            {"sparsity": torch.ones(3)},
+            r"one per problem, \(4,\) for cov \(4, 2, 3, 3\), .* not broadcast: sparsity \(3,\)",
+        ),
         (torch.eye(3).expand(2, 3, 3), {"sparsity": -1.0}, "finite sparsity ≥ 0"),
         (torch.eye(3).expand(2, 3, 3), {"similarity": -1.0}, "finite similarity ≥ 0"),
         (torch.eye(3).expand(2, 3, 3), {"penalty": "fusd"}, "Did you mean 'fused'"),

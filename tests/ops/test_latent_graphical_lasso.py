@@ -119,7 +119,21 @@ def test_warns_if_not_converged():
         F.latent_graphical_lasso(factor_covariance(samples=5), 0.001, 0.1, scale="raw", max_iter=2)
 
 
+def test_an_indefinite_matrix_has_an_infinite_gap():
+    with pytest.warns(NotConvergedWarning, match="no positive definite dual point"):
+        result = F.latent_graphical_lasso(torch.tensor([[1.0, 2.0], [2.0, 1.0]]), 0.1, 0.1, scale="raw")
+    assert torch.isinf(result.gap)
+
+
+def test_a_batch_may_be_empty():
+    result = F.latent_graphical_lasso(torch.ones(0, 3, 3), 0.1, 0.1)
+    assert result.precision.shape == result.covariance.shape == result.dual.shape == (0, 3, 3)
+    assert result.gap.shape == result.n_iter.shape == (0,)
+
+
 def test_rejects_invalid_penalties_and_gradients():
+    with pytest.raises(ValueError, match=r"got shapes that do not broadcast: trace_penalty \(2,\)"):
+        F.latent_graphical_lasso(torch.eye(3).expand(4, 3, 3), 0.1, torch.ones(2))
     with pytest.raises(ValueError, match=r"finite trace_penalty > 0, got 0.0"):
         F.latent_graphical_lasso(torch.eye(3), 0.1, 0.0)
     with pytest.raises(ValueError, match="finite weights ≥ 0"):

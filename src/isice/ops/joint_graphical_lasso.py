@@ -14,11 +14,13 @@ from .graphical_lasso.certified_admm import (
     checked_penalty,
     checked_problem,
     flat,
+    inverse,
     log_det,
     norm,
     proximal_log_det,
     start_rho,
 )
+from .graphical_lasso.checks import common_shape
 from .graphical_lasso.fused import fuse_neighbours, fuse_pairs
 
 __all__ = ["JointGraphicalLassoResult", "joint_graphical_lasso"]
@@ -106,7 +108,7 @@ def joint_graphical_lasso(
     standard, unit, off, scale = checked_problem(
         who, cov, scale, weights, tol, max_iter, sparsity, similarity, class_weights
     )
-    if cov.ndim < 3:
+    if cov.ndim < 3 or cov.shape[-3] == 0:
         raise ValueError(f"{who}: expected one matrix per class (..., K, D, D), got {tuple(cov.shape)}; stack them.")
     if scale == "raw":  # one unit for all classes, which share penalties
         unit = unit.mean(-3, keepdim=True).expand_as(unit)
@@ -134,15 +136,15 @@ def _begin(
     scale: str,
     init: JointGraphicalLassoResult | None,
 ) -> tuple[_State, torch.Size]:
-    first = checked_penalty(who, "sparsity", sparsity, off) * off
-    second = checked_penalty(who, "similarity", similarity, off) * off
+    first, second = checked_penalty(who, "sparsity", sparsity, off), checked_penalty(who, "similarity", similarity, off)
+    shape = common_shape(who, standard, standard.shape[:-3], sparsity=first, similarity=second, weights=off)
+    first, second = first * off, second * off
     if scale == "raw":
         first, second = first / unit[..., 0, :, :], second / unit[..., 0, :, :]
     classes = standard.shape[-3]
     importance = torch.ones(classes) if class_weights is None else torch.as_tensor(class_weights)
     if importance.shape != (classes,) or not bool((importance > 0).all()):
         raise ValueError(f"{who}: expected {classes} class_weights > 0, got {importance.tolist()}.")
-    shape = torch.broadcast_shapes(standard.shape[:-3], first.shape[:-2], second.shape[:-2])
     cov, first, second = (flat(t, shape, 3) for t in (standard, first.unsqueeze(-3), second.unsqueeze(-3)))
     importance = importance.to(cov)[:, None, None].expand(len(cov), classes, 1, 1)
     if init is None:
@@ -210,5 +212,5 @@ def _result(
     precision = (state.z / units).to(dtype)
     gap = _gap(state, precision.double() * units, penalty)
     dual = (state.cov + state.v / state.importance) * units
-    outputs = (precision, torch.linalg.inv(precision.double()).to(dtype), dual, gap, n_iter)
+    outputs = (precision, inverse(precision.double(), dual).to(dtype), dual, gap, n_iter)
     return JointGraphicalLassoResult(*(t.reshape((*shape, *t.shape[1:])) for t in outputs))

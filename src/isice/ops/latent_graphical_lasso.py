@@ -13,11 +13,13 @@ from .graphical_lasso.certified_admm import (
     checked_penalty,
     checked_problem,
     flat,
+    inverse,
     log_det,
     norm,
     proximal_log_det,
     start_rho,
 )
+from .graphical_lasso.checks import common_shape
 
 __all__ = ["LatentGraphicalLassoResult", "latent_graphical_lasso"]
 
@@ -103,11 +105,12 @@ def latent_graphical_lasso(
     """
     who = "latent_graphical_lasso"
     standard, unit, off, scale = checked_problem(who, cov, scale, weights, tol, max_iter, sparsity, trace_penalty)
-    penalty = checked_penalty(who, "sparsity", sparsity, off) * off
+    penalty = checked_penalty(who, "sparsity", sparsity, off)
     mu = checked_penalty(who, "trace_penalty", trace_penalty, off, strict=True)
+    shape = common_shape(who, cov, cov.shape[:-2], sparsity=penalty, trace_penalty=mu, weights=off)
+    penalty = penalty * off
     if scale == "raw":
         penalty, mu = penalty / unit, mu / unit[..., :1, :1]
-    shape = torch.broadcast_shapes(standard.shape[:-2], penalty.shape[:-2], mu.shape[:-2])
     state = _begin(standard, penalty, mu, unit, shape, init)
     final, _, n_iter = certified_admm(
         state,
@@ -201,6 +204,7 @@ def _result(
     sparse, low_rank = ((part / units).to(dtype) for part in (state.sparse, state.low_rank))
     gap = _gap(state, sparse.double() * units, low_rank.double() * units)
     precision = sparse.double() - low_rank.double()
-    covariance, dual = torch.linalg.inv(precision), _dual(state) * units
+    dual = _dual(state) * units
+    covariance = inverse(precision, dual)
     outputs = (precision.to(dtype), covariance.to(dtype), sparse, low_rank, dual, gap, n_iter)
     return LatentGraphicalLassoResult(*(t.reshape((*shape, *t.shape[1:])) for t in outputs))

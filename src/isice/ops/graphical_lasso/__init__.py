@@ -14,7 +14,7 @@ from torch import Tensor
 from ..._checks import check_choice, check_int, check_number, check_square, is_half
 from .autograd import NotConvergedWarning, graphical_lasso_op, standardize, warn_unless_converged
 from .certificate import inverse_if_positive
-from .checks import check_solvable
+from .checks import check_solvable, common_shape
 from .path import Point, cpu_path, extrapolated
 from .solver import POLISH_BELOW
 
@@ -309,10 +309,11 @@ def _penalty(who: str, cov: Tensor, sparsity: float | Tensor, weights: Tensor | 
             "matrix add the dimensions to cov, as in cov[None]."
         )
     penalty = lam[..., None, None]
+    if weights is not None and (not isinstance(weights, Tensor) or weights.shape[-2:] != cov.shape[-2:]):
+        got = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
+        raise ValueError(f"{who}: expected weights (..., D, D) like cov {tuple(cov.shape)}, got {got}.")
+    common_shape(who, cov, cov.shape[:-2], sparsity=penalty, weights=penalty if weights is None else weights)
     if weights is not None:
-        if not isinstance(weights, Tensor) or weights.shape[-2:] != cov.shape[-2:]:
-            got = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
-            raise ValueError(f"{who}: expected weights (..., D, D) like cov {tuple(cov.shape)}, got {got}.")
         penalty = penalty * weights.to(penalty)
     variance = cov.diagonal(dim1=-2, dim2=-1).double()
     if scale == "correlation":

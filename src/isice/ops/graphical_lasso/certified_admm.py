@@ -10,7 +10,7 @@ from torch import Tensor
 from ..._checks import check_int, check_number, check_square
 from . import checked_scale
 from .autograd import NotConvergedWarning
-from .certificate import log_determinant
+from .certificate import inverse_if_positive, log_determinant
 from .checks import check_finite_symmetric, check_weights
 from .theta_step import half_theta_by_eigh
 
@@ -44,6 +44,8 @@ def certified_admm(
         The final state in the order of the batch, the gap (B,) and the iterations (B,).
     """
     kind = type(state)
+    if len(state[0]) == 0:
+        return state, state[0].new_zeros(0), torch.zeros(0, dtype=torch.int64, device=state[0].device)
     place = torch.arange(len(state[0]), device=state[0].device)
     finished: list[tuple[Tensor, State, Tensor, Tensor]] = []
     next_check = 1
@@ -92,6 +94,11 @@ def proximal_log_det(b: Tensor, rho: Tensor) -> Tensor:
 def log_det(matrix: Tensor) -> Tensor:
     """Log-determinant (...) in float64; −∞ where a matrix is not positive definite."""
     return log_determinant(matrix.flatten(0, -3)).reshape(matrix.shape[:-2])
+
+
+def inverse(matrix: Tensor, otherwise: Tensor) -> Tensor:
+    """Return the inverse (..., D, D), ``otherwise`` where a matrix is not positive definite."""
+    return inverse_if_positive(matrix.flatten(0, -3), otherwise.flatten(0, -3))[0].reshape(matrix.shape)
 
 
 def norm(*tensors: Tensor) -> Tensor:

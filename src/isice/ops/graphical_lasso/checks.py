@@ -34,6 +34,20 @@ def check_solvable(cov: Tensor, penalty: Tensor, weights: Tensor | None, penaliz
         )
 
 
+def common_shape(who: str, cov: Tensor, batch: torch.Size, **penalties: Tensor) -> torch.Size:
+    """Broadcast the shapes of the batch and of penalties (..., D, D) or (..., 1, 1)."""
+    shapes = [penalty.shape[:-2] for penalty in penalties.values()]
+    try:
+        shape: torch.Size = torch.broadcast_shapes(batch, *shapes)
+    except RuntimeError:
+        got = ", ".join(f"{name} {tuple(shape)}" for name, shape in zip(penalties, shapes, strict=True) if shape)
+        raise ValueError(
+            f"{who}: expected one value of each penalty or one per problem, {tuple(batch)} for cov "
+            f"{tuple(cov.shape)}, got shapes that do not broadcast: {got}."
+        ) from None
+    return shape
+
+
 def check_weights(who: str, weights: Tensor) -> None:
     """Raise ValueError unless the weights are finite, non-negative and symmetric."""
     if not weights.numel():
