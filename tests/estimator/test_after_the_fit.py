@@ -106,6 +106,9 @@ def test_debiasing_follows_its_formula():
     assert result.standard_error[1, 3] == pytest.approx(np.sqrt((theta[1, 1] * theta[3, 3] + theta[1, 3] ** 2) / 200))
     rows, columns = np.triu_indices(8, 1)
     p, q = result.p_values[rows, columns], result.q_values[rows, columns]
+    ordered = np.sort(p)
+    by_hand = [min(ordered[j] * 28 / (j + 1) for j in range(k, 28)) for k in range(28)]
+    np.testing.assert_allclose(q[np.argsort(p)], np.minimum(by_hand, 1.0))
     # Benjamini and Hochberg: reject the k smallest, k the largest with p_(k) ≤ k·α/m.
     passed = np.flatnonzero(np.sort(p) <= 0.1 * np.arange(1, 29) / 28)
     np.testing.assert_array_equal(q <= 0.1, p <= np.sort(p)[passed[-1]])
