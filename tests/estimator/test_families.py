@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.covariance import empirical_covariance, log_likelihood
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -105,6 +106,27 @@ def test_wrong_options_are_refused_at_fit(model, message):
     x, y = two_classes()
     with pytest.raises(ValueError, match=message):
         model.fit(x, y)
+
+
+@pytest.mark.parametrize("model", [JointSparsePrecision(0.2, 0.05), LatentSparsePrecision(0.2, 2.0)])
+def test_penalty_weights_allow_and_forbid_edges(model):
+    x, y = two_classes()
+    weights = np.ones((8, 8))
+    weights[0, 7] = weights[7, 0] = 0.0
+    weights[0, 1] = weights[1, 0] = 1e6
+    plain, weighted = (clone(model).set_params(weights=w).fit(x, y) for w in (None, weights))
+    plain, weighted = (np.atleast_3d(getattr(m, "sparse_", m.precision_).T) for m in (plain, weighted))
+    assert np.all(plain[0, 1] != 0)
+    assert np.all(plain[0, 7] == 0)
+    assert np.all(weighted[0, 1] == 0)
+    assert np.all(weighted[0, 7] != 0)
+
+
+@pytest.mark.parametrize("name", ["sparsity", "similarity", "trace_penalty"])
+def test_a_penalty_matrix_is_refused_and_weights_are_named(name):
+    model = (LatentSparsePrecision if name == "trace_penalty" else JointSparsePrecision)(**{name: np.ones((8, 8))})
+    with pytest.raises(TypeError, match=rf"expected {name} to be one number, got an array .* as weights="):
+        model.fit(*two_classes())
 
 
 def test_centred_classes_have_no_mean():

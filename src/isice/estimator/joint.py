@@ -37,6 +37,7 @@ class JointSparsePrecision(SolverParameters, BaseEstimator):  # type: ignore[mis
             their strengths; ``"time_varying"``: each class resembles the one before it, in the
             order of the sorted labels.
         scale: Unit of both penalties: ``"correlation"`` or ``"raw"``.
+        weights: Non-negative, symmetric factors of both penalties per entry (D, D).
         covariance_estimator: As in :class:`SparsePrecision`, without ``"precomputed"``.
         tol: Largest duality gap, as a multiple of the number of classes times D.
         max_iter: Iterations after which a warning reports the gap reached.

@@ -29,6 +29,7 @@ class LatentSparsePrecision(SolverParameters, GraphMixin, EmpiricalCovariance): 
         trace_penalty: μ > 0 on the trace of the low-rank part. Chandrasekaran et al. (2012) keep
             μ/λ fixed, between 2 and √D or so, and vary λ.
         scale: Unit of both: ``"correlation"`` or ``"raw"``.
+        weights: Non-negative, symmetric factors of λ per entry (D, D).
         covariance_estimator: As in :class:`SparsePrecision`.
         tol: Largest duality gap, as a multiple of D.
         max_iter: Iterations after which a warning reports the gap reached.
@@ -64,7 +65,7 @@ class LatentSparsePrecision(SolverParameters, GraphMixin, EmpiricalCovariance): 
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Fit to samples X (N, D), or to a precomputed covariance (D, D); ``y`` is ignored."""
-        self._check_solver(("raw", "correlation"), self.covariance_estimator, ("sparsity",))
+        self._check_solver(("raw", "correlation"), self.covariance_estimator, ("sparsity", "trace_penalty"))
         check_number(type(self).__name__, "trace_penalty", self._plain("trace_penalty"), strict=True)
         precomputed = isinstance(self.covariance_estimator, str) and self.covariance_estimator == "precomputed"
         samples = validate_data(self, X, dtype=np.float64, ensure_min_samples=1 if precomputed else 2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from .._checks import check_choice, check_int, check_number
@@ -20,6 +20,7 @@ class SolverParameters:
     """Base of the estimators, whose constructors only store fields, as scikit-learn wants."""
 
     scale: str = "correlation"
+    weights: ArrayLike | None = None
     covariance_estimator: Any = "empirical"
     tol: float = 1e-6
     max_iter: int = 5000
@@ -83,7 +84,10 @@ class SolverParameters:
 
     def _shared_options(self) -> dict[str, Any]:
         """Return the options that all solvers have."""
-        return {"scale": self.scale, "tol": float(self.tol), "max_iter": int(self.max_iter)}
+        weights = None
+        if self.weights is not None:
+            weights = torch.as_tensor(np.array(self.weights, np.float64), device=self.device)
+        return {"weights": weights, "scale": self.scale, "tol": float(self.tol), "max_iter": int(self.max_iter)}
 
     def _store_solution(self, result: Any, graph: Tensor) -> None:
         """Set the attributes that a solver's result gives; ``graph`` is the sparse matrix."""

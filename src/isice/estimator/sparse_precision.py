@@ -86,7 +86,6 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
     _: KW_ONLY
     scale: Literal["raw", "correlation", "trace"] = "correlation"
     penalize_diagonal: bool = False
-    weights: ArrayLike | None = None
     missing: Literal["raise", "pairwise"] = "raise"
     reweight: Literal["adaptive", "scad", "mcp"] | None = None
     threshold: float = 0.0
@@ -232,11 +231,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
 
     def _solver_options(self) -> dict[str, Any]:
         """Return the options of :func:`graphical_lasso`."""
-        weights = None
-        if self.weights is not None:
-            weights = torch.as_tensor(np.array(self.weights, np.float64), device=self.device)
-        own = {"weights": weights, "scale": self._unit, "penalize_diagonal": self.penalize_diagonal}
-        return self._shared_options() | own
+        return self._shared_options() | {"scale": self._unit, "penalize_diagonal": self.penalize_diagonal}
 
     def _units(self, cov: Tensor) -> Tensor:
         """Return the unit of the penalty per entry, (..., D, D) or (..., 1, 1)."""
