@@ -115,15 +115,36 @@ def test_weights_are_repetitions_in_every_fold():
     ("options", "message"),
     [
         ({"sparsities": np.full((4, 4), 0.1)}, "pass a penalty per entry as weights="),
-        ({"sparsities": 0.1}, "a sequence of numbers > 0, got 0.1"),
-        ({"sparsities": True}, "a sequence of numbers > 0, got True"),
+        ({"sparsities": 0.1}, "a sequence of finite numbers > 0, got 0.1"),
+        ({"sparsities": True}, "a sequence of finite numbers > 0, got True"),
         ({"min_ratio": 5.0}, "min_ratio below 1, got 5"),
+        ({"sparsities": [0.1, np.inf]}, "a sequence of finite numbers > 0, got"),
         ({"sparsities": [0.1], "alphas": [0.2]}, "expected sparsities or alphas, got both"),
+        ({"sparsities": np.array([0.1, 0.2]), "alphas": [0.2]}, "expected sparsities or alphas, got both"),
     ],
 )
 def test_a_grid_that_is_none_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         SparsePrecisionCV(**options).fit(chain_samples(30, 4))
+
+
+@pytest.mark.parametrize(
+    "options", [{"min_ratio": "a"}, {"min_ratio": None}, {"n_refinements": 1.5}, {"max_memory": "1 GB"}]
+)
+def test_what_is_no_number_is_refused_by_name(options):
+    (name,) = options
+    with pytest.raises(TypeError, match=f"^SparsePrecisionCV: expected {name} to be a"):
+        SparsePrecisionCV(**options).fit(chain_samples(30, 4))
+
+
+def test_numpy_numbers_are_numbers():
+    x, small = chain_samples(40, 4), {"sparsities": np.int64(3), "n_refinements": np.int64(0)}
+    ebic = SparsePrecisionCV(selection="ebic", gamma=np.float32(0.5), min_ratio=np.float32(0.1), **small).fit(x)
+    assert len(ebic.sparsities_) == 3
+    stars = {"instability": np.float32(0.1), "n_subsamples": np.int64(4), "max_memory": np.int64(10**6)}
+    SparsePrecisionCV(selection="stars", **stars, **small).fit(x)
+    assert ebic.debiased(fdr=np.float32(0.1), n_samples=np.int64(40)).edges.shape == (4, 4)
+    assert ebic.edge_stability(x, n_bootstraps=np.int64(2), confidence=np.float32(0.9)).low.shape == (4, 4)
 
 
 def test_a_penalty_matrix_in_place_of_sparsity_is_refused():

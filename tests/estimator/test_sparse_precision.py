@@ -188,7 +188,7 @@ def test_the_automatic_grid_starts_at_a_diagonal_matrix():
     ("options", "message"),
     [
         ({"selection": "aic"}, "expected selection to be one of"),
-        ({"sparsities": [0.1, 0.0]}, "a sequence of numbers > 0, got"),
+        ({"sparsities": [0.1, 0.0]}, "a sequence of finite numbers > 0, got"),
         ({"selection": "ebic", "gamma": -1.0}, "expected a finite gamma"),
     ],
 )

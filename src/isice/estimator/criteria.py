@@ -172,7 +172,7 @@ class ExtendedBIC(Criterion):
 
     def prepare(self, samples: Array, weight: Array | None, y: Any, groups: Any) -> None:
         """Count the samples."""
-        check_number("SparsePrecisionCV", "gamma", self.model.gamma)
+        check_number("SparsePrecisionCV", "gamma", self.model._plain("gamma"))
         self.n = effective_samples(samples, weight)
 
     def evaluate(self, sparsities: Array, path: Iterable[Array]) -> Array:
@@ -196,8 +196,8 @@ class EdgeInstability(Criterion):
         """Draw the subsamples."""
         model, counted = self.model, np.arange(len(samples)) if weight is None else np.flatnonzero(weight)
         n = len(counted)
-        check_number("SparsePrecisionCV", "instability", model.instability, strict=True)
-        check_int("SparsePrecisionCV", "n_subsamples", model.n_subsamples, minimum=2)
+        check_number("SparsePrecisionCV", "instability", model._plain("instability"), strict=True)
+        check_int("SparsePrecisionCV", "n_subsamples", model._plain("n_subsamples"), minimum=2)
         rng = check_random_state(model.random_state)
         # The size that Liu et al. prove consistent, where there are enough samples for it.
         size = int(10 * np.sqrt(n)) if n > 144 else max(2, int(0.8 * n))

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._checks import check_int, check_number
 from .covariances import Array, effective_samples
+from .parameters import plain
 
 BATCH = 16  # resamples solved at a time
 
@@ -67,7 +68,7 @@ def debias(precision: Array, cov: Array, n_samples: float, fdr: float = 0.05) ->
 
 
 def _check_share(who: str, name: str, value: float) -> None:
-    check_number(who, name, value, strict=True)
+    check_number(who, name, plain(value), strict=True)
     if value >= 1:
         raise ValueError(f"{who}: expected {name} between 0 and 1, got {value:g}; 5 % is 0.05.")
 
@@ -110,7 +111,7 @@ class InferenceMixin:
                 "n_samples=, such as the smallest number of samples that have both variables of a pair."
             )
         if n_samples is not None:
-            check_number(who, "n_samples", float(n_samples), strict=True)
+            check_number(who, "n_samples", plain(n_samples), strict=True)
         unsuitable = [name for name in ("reweight", "threshold", "refit") if getattr(self, name)]
         unsuitable += ["weights"] if self.weights is not None else []
         if not (isinstance(self._source, str) and self._source in ("empirical", "precomputed")):
@@ -154,7 +155,7 @@ class InferenceMixin:
             [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
         """
         who, model = type(self).__name__, self._at_fitted_sparsity()  # type: ignore[attr-defined]
-        check_int(who, "n_bootstraps", n_bootstraps, minimum=2)
+        check_int(who, "n_bootstraps", plain(n_bootstraps), minimum=2)
         _check_share(who, "confidence", confidence)
         if model.refit is not None or model.threshold > 0:
             raise ValueError(

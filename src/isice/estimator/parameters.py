@@ -31,12 +31,12 @@ class SolverParameters:
 
     def _check_solver(self, scales: Sequence[str], source: Any, numbers: Sequence[str]) -> None:
         """Check the solver's parameters and those ``numbers`` that are given, non-negative."""
-        who, plain = type(self).__name__, self._plain
+        who = type(self).__name__
         check_choice(who, "scale", self.scale, scales)
-        check_number(who, "tol", plain("tol"), strict=True)
-        check_int(who, "max_iter", plain("max_iter"), minimum=1)
+        check_number(who, "tol", self._plain("tol"), strict=True)
+        check_int(who, "max_iter", self._plain("max_iter"), minimum=1)
         check_covariance_estimator(who, source)
-        n_jobs = plain("n_jobs")
+        n_jobs = self._plain("n_jobs")
         if n_jobs is not None and (not isinstance(n_jobs, int) or n_jobs == 0):
             raise ValueError(
                 f"{who}: expected n_jobs as None, a number of threads or −1 for all cores, got {n_jobs!r}."
@@ -49,7 +49,7 @@ class SolverParameters:
                     "pass a penalty per entry as weights=."
                 )
             if value is not None:
-                check_number(who, name, plain(name))
+                check_number(who, name, self._plain(name))
 
     def _checked_precomputed(self, matrix: Array) -> Array:
         """Return a copy of a covariance matrix; raise unless it is square."""
@@ -79,8 +79,7 @@ class SolverParameters:
         return constant_variables(samples, assume_centered=about_zero)
 
     def _plain(self, name: str) -> Any:
-        value = getattr(self, name)
-        return value.item() if isinstance(value, np.generic) else value
+        return plain(getattr(self, name))
 
     def _shared_options(self) -> dict[str, Any]:
         """Return the options that all solvers have."""
@@ -111,6 +110,11 @@ def threads(n_jobs: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def plain(value: Any) -> Any:
+    """Return a numpy scalar as a Python number, other values as they are."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def to_numpy(tensor: Tensor) -> Array:

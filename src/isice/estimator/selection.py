@@ -243,19 +243,19 @@ class SparsePrecisionCV(SparsePrecision):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_number("SparsePrecisionCV", "min_ratio", float(self.min_ratio), strict=True)
+        check_number("SparsePrecisionCV", "min_ratio", self._plain("min_ratio"), strict=True)
         if self.min_ratio >= 1:
             raise ValueError(f"SparsePrecisionCV: expected min_ratio below 1, got {self.min_ratio:g}.")
-        check_int("SparsePrecisionCV", "n_refinements", int(self.n_refinements), minimum=0)
-        check_number("SparsePrecisionCV", "max_memory", float(self.max_memory), strict=True)
+        check_int("SparsePrecisionCV", "n_refinements", self._plain("n_refinements"), minimum=0)
+        check_number("SparsePrecisionCV", "max_memory", self._plain("max_memory"), strict=True)
 
     def _grid(self, cov: Array) -> Array:
         if not self._automatic:
             given = np.asarray(self._grid_option, dtype=np.float64)
-            if given.ndim != 1 or not len(given) or not np.all(given > 0):
+            if given.ndim != 1 or not len(given) or not np.all((given > 0) & np.isfinite(given)):
                 raise ValueError(
-                    "SparsePrecisionCV: expected sparsities as a number of values or a sequence of numbers > 0, got "
-                    f"{self._grid_option!r}; pass a penalty per entry as weights=."
+                    "SparsePrecisionCV: expected sparsities as a number of values or a sequence of finite numbers > 0, "
+                    f"got {self._grid_option!r}; pass a penalty per entry as weights=."
                 )
             return np.sort(given)[::-1].copy()
         count = int(self._grid_option)

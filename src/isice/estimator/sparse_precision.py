@@ -180,7 +180,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         who = type(self).__name__
         self._check_solver(SCALES, self._source, ("threshold", "sparsity", "alpha"))
         for ours, theirs in self._synonyms:
-            if getattr(self, theirs) is not None and getattr(self, ours) != getattr(type(self), ours):
+            if getattr(self, theirs) is not None and not np.array_equal(getattr(self, ours), getattr(type(self), ours)):
                 raise ValueError(f"{who}: expected {ours} or {theirs}, got both, which are names of one option.")
         check_choice(who, "missing", self.missing, ("raise", "pairwise"))
         if self.refit is not None:
