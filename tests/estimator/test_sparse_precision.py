@@ -206,11 +206,15 @@ def test_a_constant_variable_is_named(options, value):
         SparsePrecision(**options).fit(x)
 
 
-def test_a_constant_variable_is_fine_with_a_penalized_diagonal_on_the_raw_scale():
+@pytest.mark.parametrize("scale", ["raw", "trace"])
+def test_a_constant_variable_is_fine_with_a_penalized_diagonal_unless_its_scale_is_zero(scale, recwarn):
     x = chain_samples(20)
     x[:, 3] = 1.0
-    model = SparsePrecision(0.1, scale="raw", penalize_diagonal=True).fit(x)
-    assert model.precision_[3, 3] == pytest.approx(1 / 0.1)
+    model = SparsePrecision(0.1, scale=scale, penalize_diagonal=True).fit(x)
+    unit = x.var(axis=0).sum() if scale == "trace" else 1.0
+    assert model.precision_[3, 3] == pytest.approx(1 / (0.1 * unit))
+    SparsePrecisionCV(scale=scale, penalize_diagonal=True, sparsities=[0.3, 0.1]).fit(x)
+    assert not [warning for warning in recwarn if "constant in some fold" in str(warning.message)]
 
 
 def test_n_jobs_limits_the_threads_during_the_fit_only():

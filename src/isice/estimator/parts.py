@@ -26,7 +26,7 @@ class PartCovariances:
     Attributes:
         shape: (P, D, D).
         variances: Their diagonals (P, D).
-        constant: Which variables are constant in some part (D,).
+        constant: Which variables are constant in some part, but not in all samples (D,).
     """
 
     def __init__(self, compute: Callable[[Array], Array], samples: Array, parts: Sequence[Array], cov: Array) -> None:
@@ -58,5 +58,5 @@ class PartCovariances:
         if fixed.any():
             cov[fixed], cov[:, fixed] = 0.0, 0.0
             cov[fixed, fixed] = self.variance[fixed]
-            self.constant |= fixed
+            self.constant |= fixed & (self.variance > 0)
         return cov

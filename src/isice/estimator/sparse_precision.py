@@ -170,10 +170,10 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
                     f"{who}: expected no sample_weight with covariance_estimator={self._source!r}; use 'empirical'."
                 )
             weight = _check_sample_weight(sample_weight, samples, dtype=np.float64, ensure_non_negative=True)
-        if not (self.penalize_diagonal and self._unit == "raw"):
+        if not self.penalize_diagonal or self._unit == "correlation":
             counted = samples if weight is None else samples[weight > 0]
             constant = np.diag(samples) <= 0 if precomputed else self._constant(counted, self._source)
-            self._refuse_constant(constant, advice=", or pass scale='raw' and penalize_diagonal=True")
+            self._refuse_constant(constant, advice=", or penalize the diagonal, with scale='raw' or 'trace'")
         return samples, weight
 
     def _check_parameters(self) -> None:
