@@ -135,6 +135,23 @@ def test_a_pair_that_is_observed_together_less_than_twice_is_named(source, both,
         SparsePrecision(missing="pairwise", covariance_estimator=source).fit(x)
 
 
+@pytest.mark.parametrize("source", ["empirical", "spearman", "kendall"])
+def test_a_variable_that_is_never_observed_in_a_fold_is_named(source, recwarn):
+    x = chain_samples(40, 4)
+    x[8:, 2] = np.nan
+    model = SparsePrecisionCV(missing="pairwise", covariance_estimator=source, sparsities=3, cv=KFold(5))
+    with pytest.raises(ValueError, match=r"observed values of each variable, .* got none of 2; .* use fewer folds"):
+        model.fit(x)
+    assert not recwarn.list
+
+
+def test_missing_values_are_refused_with_an_estimator_that_cannot_take_them():
+    x = chain_samples(40, 4)
+    x[0, 0] = np.nan
+    with pytest.raises(ValueError, match=r"without NaN for covariance_estimator=LedoitWolf\(\), .* 'spearman'"):
+        SparsePrecision(missing="pairwise", covariance_estimator=LedoitWolf()).fit(x)
+
+
 def test_ranks_with_gaps_are_among_the_observed_values():
     x = with_gaps(chain_samples(40))
     both = ~np.isnan(x[:, 0]) & ~np.isnan(x[:, 1])

@@ -65,10 +65,16 @@ def covariance(
         assume_centered: Whether the data have mean zero already.
     """
     if not isinstance(estimator, str):
+        if np.isnan(samples).any():
+            raise ValueError(
+                f"SparsePrecision: expected samples without NaN for covariance_estimator={estimator!r}, got missing "
+                f"values; impute, or use one of {', '.join(map(repr, ('empirical', *RANKS)))}."
+            )
         return np.asarray(clone(estimator).fit(samples).covariance_, dtype=np.float64)
     if estimator in RANKS:
+        correlation = nearest_correlation(rank_correlation(samples, estimator))
         deviation = np.nanstd(samples, axis=0)
-        return np.asarray(nearest_correlation(rank_correlation(samples, estimator)) * np.outer(deviation, deviation))
+        return np.asarray(correlation * np.outer(deviation, deviation))
     if np.isnan(samples).any():
         cov = _pairwise_covariance(samples, sample_weight, assume_centered)
         deviation = np.sqrt(np.diag(cov))
@@ -87,10 +93,10 @@ def _weight(samples: Array, sample_weight: Array | None) -> Array:
 
 def _pairwise_covariance(samples: Array, sample_weight: Array | None, assume_centered: bool) -> Array:
     """Return pairwise-complete correlations times the standard deviations of the variables."""
-    centred = np.nan_to_num(samples - location(samples, sample_weight, assume_centered))
     observed = (~np.isnan(samples)).astype(np.float64)
     weight = _weight(samples, sample_weight)
     _check_pairs(observed[weight > 0], 1 if assume_centered else 2)
+    centred = np.nan_to_num(samples - location(samples, sample_weight, assume_centered))
     weighted = observed * weight[:, None]
     count = weighted.T @ observed
     values = centred * observed
@@ -106,6 +112,12 @@ def _pairwise_covariance(samples: Array, sample_weight: Array | None, assume_cen
 def _check_pairs(observed: Array, least: int) -> None:
     """Raise unless every pair of variables is observed (N, D) together in ``least`` samples."""
     count = observed.T @ observed
+    rare = np.flatnonzero(np.diag(count) < least)
+    if len(rare):
+        raise ValueError(
+            f"SparsePrecision: expected at least {least} observed values of each variable, in every fold too, got "
+            f"{int(count[rare[0], rare[0]]) or 'none'} of {rare[0]}; drop it, impute or use fewer folds."
+        )
     if (count < least).any():
         i, j = np.argwhere(count < least)[0]
         raise ValueError(
