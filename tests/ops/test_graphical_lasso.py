@@ -224,6 +224,7 @@ def test_unbounded_problems_are_reported_not_solved():
         (torch.eye(2), {"scale": "trase"}, "Did you mean 'trace'"),
         (torch.eye(2), {"tol": 0.0}, "expected a finite tol > 0"),
         (torch.eye(2), {"weights": torch.ones(3, 3)}, "expected weights"),
+        (torch.eye(2), {"weights": torch.full((2, 2), math.inf)}, r"got inf to inf; .* 1e6 forbids an entry"),
         (torch.eye(2), {"sparsity": torch.full((2, 2), 0.1)}, "pass a penalty per entry as weights="),
         (torch.tensor([[1.0, 1e-4, 0], [0, 1e-6, 0], [0, 0, 1]]), {}, "between variables 0 and 1"),
         (

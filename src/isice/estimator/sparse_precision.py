@@ -52,7 +52,8 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         refit: ``"support"``: maximum likelihood on the edges found, without penalty.
         tol: Largest duality gap, as a multiple of D.
         max_iter: Iterations after which a warning reports the gap reached.
-        assume_centered: Whether the data have mean zero already.
+        assume_centered: Whether the data have mean zero already; a scikit-learn estimator has an
+            option of its own.
         device: Where to solve, such as ``"cuda"``.
         n_jobs: CPU threads of the solver, −1 for all cores; None leaves torch's setting.
         verbose: Whether to print the progress.
@@ -65,9 +66,10 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         covariance_: Its inverse (D, D).
         partial_correlation_: −Θ_ij/√(Θ_ii Θ_jj), unit diagonal (D, D).
         dual_gap_: The objective is at most this far above its minimum; of the last problem solved.
-        costs_: Objective and duality gap at the solution, one pair; not with ``reweight``.
+        costs_: Objective and duality gap of the penalized problem at its solution, one pair, before
+            ``threshold`` and ``refit``; not with ``reweight``.
         n_iter_: Iterations.
-        location_: Mean (D,).
+        location_: Mean (D,), whatever ``covariance_estimator``.
         sample_covariance_: The matrix S that was solved for (D, D).
         n_samples_: Number of samples, with weights Kish's effective number; None
             for a precomputed matrix.

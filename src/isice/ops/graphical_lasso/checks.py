@@ -12,9 +12,9 @@ def check_solvable(cov: Tensor, penalty: Tensor, weights: Tensor | None, penaliz
     """Raise ValueError on input for which the minimum does not exist or has no meaning."""
     who = "graphical_lasso"
     cov, penalty = cov.detach(), penalty.detach()
-    check_finite_symmetric(who, cov, penalty)
     if weights is not None:
         check_weights(who, weights.detach())
+    check_finite_symmetric(who, cov, penalty)
     if bool((penalty < 0).any()):
         raise ValueError(f"{who}: expected sparsity ≥ 0, got {float(penalty.min()):.3g}.")
     variance = cov.diagonal(dim1=-2, dim2=-1)
@@ -55,7 +55,10 @@ def check_weights(who: str, weights: Tensor) -> None:
     weights = weights.double()
     smallest = float(weights.min())
     if not (smallest >= 0 and math.isfinite(float(weights.max()))):
-        raise ValueError(f"{who}: expected finite weights ≥ 0, got {smallest:.3g} to {float(weights.max()):.3g}.")
+        raise ValueError(
+            f"{who}: expected finite weights ≥ 0, got {smallest:.3g} to {float(weights.max()):.3g}; a large number "
+            "such as 1e6 forbids an entry."
+        )
     asymmetry = (weights - weights.mT).abs()
     worst = int(asymmetry.argmax())
     if float(asymmetry.flatten()[worst]) > MAX_ASYMMETRY * float(weights.max()):
