@@ -9,7 +9,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import isice.functional as F
-from isice.estimator import JointSparsePrecision, LatentSparsePrecision
+from isice.estimator import JointSparsePrecision, LatentSparsePrecision, SparsePrecision, SparsePrecisionCV
 
 from .chain import chain_edges, chain_samples
 
@@ -120,6 +120,12 @@ def test_penalty_weights_allow_and_forbid_edges(model):
     assert np.all(plain[0, 7] == 0)
     assert np.all(weighted[0, 1] == 0)
     assert np.all(weighted[0, 7] != 0)
+
+
+@pytest.mark.parametrize("model", [SparsePrecision(), SparsePrecisionCV(), JointSparsePrecision()])
+def test_weights_are_one_matrix(model):
+    with pytest.raises(ValueError, match=r"expected weights \(D, D\), one factor per entry, got shape \(2, 8, 8\)"):
+        clone(model).set_params(weights=np.ones((2, 8, 8))).fit(*two_classes())
 
 
 @pytest.mark.parametrize("name", ["sparsity", "similarity", "trace_penalty"])

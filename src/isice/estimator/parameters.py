@@ -36,6 +36,11 @@ class SolverParameters:
         check_number(who, "tol", self._plain("tol"), strict=True)
         check_int(who, "max_iter", self._plain("max_iter"), minimum=1)
         check_covariance_estimator(who, source)
+        if self.weights is not None and np.ndim(self.weights) != 2:
+            raise ValueError(
+                f"{who}: expected weights (D, D), one factor per entry, got shape {np.shape(self.weights)}; pass "
+                "one matrix for all folds or classes."
+            )
         n_jobs = self._plain("n_jobs")
         if n_jobs is not None and (not isinstance(n_jobs, int) or n_jobs == 0):
             raise ValueError(
