@@ -240,6 +240,15 @@ def test_a_small_memory_budget_changes_the_portions_and_not_the_result(selection
     np.testing.assert_allclose(small.precision_, large.precision_, rtol=1e-4, atol=1e-5)
 
 
+def test_reweighting_counts_in_the_memory_budget(monkeypatch):
+    x, sizes = np.random.default_rng(0).normal(size=(60, 12)), []
+    solve = SparsePrecisionCV._solve
+    monkeypatch.setattr(SparsePrecisionCV, "_solve", lambda self, c, lam: sizes.append(len(c)) or solve(self, c, lam))
+    options = {"sparsities": [0.5, 0.3, 0.2, 0.1], "reweight": "mcp"}
+    SparsePrecisionCV(**options, max_memory=3 * 14 * 8 * 12**2).fit(x)
+    assert max(sizes) == 1
+
+
 @pytest.mark.parametrize("selection", ["cv", "stars"])
 @pytest.mark.parametrize("size", [12, 70])
 def test_covariances_of_parts_are_kept_only_if_they_are_small(selection, size, monkeypatch):

@@ -31,6 +31,7 @@ Places = NDArray[np.intp]
 
 PATH_SIZE = 64  # number of variables from which a path with warm starts is faster than a batch of all λ
 SOLVER_NUMBERS = 14  # that the solver uses for each entry of a matrix
+REWEIGHTING_NUMBERS = 56  # with the weights and the solution before, measured
 BETWEEN = 3  # λ values that a refinement inserts on either side of the best one
 
 
@@ -176,7 +177,8 @@ class SparsePrecisionCV(SparsePrecision):
 
         Yield the places of the λ and of the matrices, and the result of each portion.
         """
-        bytes_each = SOLVER_NUMBERS * 8 * covs.shape[-1] ** 2
+        numbers = SOLVER_NUMBERS if self.reweight is None else REWEIGHTING_NUMBERS
+        bytes_each = numbers * 8 * covs.shape[-1] ** 2
         count = max(1, int(self.max_memory // bytes_each))
         if covs.shape[-1] >= PATH_SIZE and self.reweight is None:
             # On a CPU a path goes matrix by matrix anyway.
