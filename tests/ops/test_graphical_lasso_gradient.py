@@ -104,6 +104,17 @@ def test_default_settings_give_gradients_right_to_five_digits(samples, sparsity,
     assert float((leaf.grad.double() * direction).sum()) == pytest.approx(difference, rel=1e-5)
 
 
+def test_gradients_of_singular_matrices_are_right_where_the_penalty_is_small():
+    samples = torch.randn(100, 25, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    cov, target = torch.corrcoef(samples), spd(100, 200, seed=1)
+    grads = []
+    for tol in (1e-6, 1e-13):
+        leaf = cov.clone().requires_grad_()
+        (graphical_lasso(leaf, 0.003, tol=tol).precision * target).sum().backward()
+        grads.append(leaf.grad)
+    torch.testing.assert_close(*grads, rtol=0, atol=1e-6 * float(grads[1].abs().max()))
+
+
 def test_a_call_without_gradient_is_not_polished():
     cov = spd(30, 15)
     leaf = cov.clone().requires_grad_()

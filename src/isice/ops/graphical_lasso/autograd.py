@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from .certificate import chunks, duality_gap, inverse_if_positive
-from .polish import solve_on_support
+from .polish import MAX_STEPS, solve_on_support
 from .solver import SATURATE, SINGLE_PRECISION_LIMIT, Outputs, largest_penalty, solve
 
-ROUGH_GRADIENT = 1e-3  # accuracy of an unpolished float32 gradient's system; the solution itself is off by 1 to 20 %
+# Accuracy and largest number of steps of an unpolished float32 gradient's system; the solution
+# itself is off by 1 to 20 %.
+ROUGH_GRADIENT, ROUGH_STEPS = 1e-3, 400
 ROUGH_TOL = 5e-4  # tolerance from which on the gradient's system is solved to its own error only
 ROUGHEST_GRADIENT, ROUGHEST_STEPS = 0.1, 24
 POLISHED = 1e-10  # relative gap to solve for where a gradient is needed; Newton's method goes beyond it
@@ -224,10 +226,9 @@ def graphical_lasso_backward_op(
         if polish and dtype != torch.float64:
             rhs, precision = rhs.double(), precision.double()
             covariance, _ = inverse_if_positive(precision, covariance.double())
-        single, steps = rhs.dtype == torch.float32, 400
-        accuracy = ROUGH_GRADIENT if single else 1e-11
-        if single and tol >= ROUGH_TOL:
-            accuracy, steps = ROUGHEST_GRADIENT, ROUGHEST_STEPS
+        accuracy, steps = 1e-11, MAX_STEPS
+        if rhs.dtype == torch.float32:
+            accuracy, steps = (ROUGHEST_GRADIENT, ROUGHEST_STEPS) if tol >= ROUGH_TOL else (ROUGH_GRADIENT, ROUGH_STEPS)
         v = solve_on_support(rhs, precision, covariance, support, tol=accuracy, max_iter=steps)
         return v.to(dtype).contiguous()
 

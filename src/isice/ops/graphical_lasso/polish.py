@@ -7,6 +7,8 @@ from .._linalg import inner
 from .admm import Solution
 from .certificate import chunks, duality_gap, inverse_if_positive, log_determinant
 
+MAX_STEPS = 2000  # of conjugate gradients; singular matrices with a small λ take about a thousand
+
 
 def solve_on_support(
     rhs: Tensor, precision: Tensor, covariance: Tensor, support: Tensor, *, tol: float, max_iter: int
@@ -77,7 +79,7 @@ def _polish_part(cov: Tensor, penalty: Tensor, solution: Solution, *, max_iter: 
         sign = torch.where(theta != 0, theta.sign(), torch.where(excess.abs() > penalty, excess.sign(), 0.0))
         support = sign != 0
         gradient = torch.where(support, cov + penalty * sign - inverse, 0.0)
-        step = solve_on_support(-gradient, theta, inverse, support, tol=1e-6, max_iter=200)
+        step = solve_on_support(-gradient, theta, inverse, support, tol=1e-6, max_iter=MAX_STEPS)
         decrement = -inner(gradient, step)[:, 0, 0]
         theta, objective, moved = _line_search(cov, penalty, theta, step, sign, objective)
         # Below this decrement the step just taken, accurate to six digits, has reached rounding
