@@ -25,13 +25,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.frozen_blocks import BLOCKS, apply, blocks, read_images
 from benchmarks.measure import RESULTS, write_results
 from isice.models.reduce import Reduce
+from isice.ops.signed_sqrt import l2_normalize
 from isice.pooling import create_pooling
 from isice.records import commit
 
 PC, CENTRED = "partial_correlation", "partial_correlation(center=True, {})"
+KP = "kernel_pooling"
+UNIT, RANDOM = "unit positions", "random start"
 RIDGES = (0.1, 0.3, 1, 3, 10, 30, 100)
 RULES = ("ledoit_wolf", "oas", "schaefer_strimmer")
 # Group → poolings. A spectral map of the centred covariance is the inverse without the division.
+# UNIT normalises the features of every position to unit length; RANDOM does not start from data.
 GROUPS: dict[str, tuple[str, ...]] = {
     "baselines": ("gap", "covariance", "isqrt_cov", "precision", "isice", "isice(ridge=1)"),
     "ridge": tuple(f"{PC}(ridge={r})" for r in RIDGES),
@@ -47,6 +51,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("bilinear", "compact_bilinear", "netvlad", "netfv", "kernel_pooling", "hihca", "smso(batch_norm=True)"),
         *("mpn_cov", "improved_bilinear", "tkpf", "run", "deep_cov", "deep_kspd", "fcbn"),
     ),
+    "kernel pooling": (f"{KP}(order=2)", f"{KP}(order=2, normalize_input=False)", f"{KP}(normalize_input=False)"),
+    UNIT: ("gap", "covariance", "bilinear", "compact_bilinear"),
+    RANDOM: ("netvlad", "netfv"),
     "sums": (
         "isqrt_cov(standardize=True) + partial_correlation(standardize=True)",
         "partial_correlation(standardize=True) + partial_correlation(standardize=True, center=True)",
@@ -90,15 +97,17 @@ def reduced(data: Data, channels: int, seed: int) -> Tensor:
 
 
 @torch.no_grad()
-def pooled(pooling: str, features: Tensor, held_out: Tensor) -> tuple[Tensor, dict[str, float]]:
+def pooled(group: str, pooling: str, features: Tensor, held_out: Tensor) -> tuple[Tensor, dict[str, float]]:
     """Return the vectors (B, F) of a pooling, and the mean of the ridges that a rule estimates."""
     layer = create_pooling(pooling, features.shape[1]).eval()
-    layer.init_from(features[~held_out][:256].float())
+    if group != RANDOM:
+        layer.init_from(features[~held_out][:256].float())
     vectors, ridges = [], []
     for part in features.split(CHUNK):
-        vectors.append(layer(part.float()))
+        x = l2_normalize(part.float(), dim=1) if group == UNIT else part.float()
+        vectors.append(layer(x))
         if isinstance(getattr(layer, "ridge", None), str):
-            ridges.append(layer.ridge_of(part.float()).flatten())
+            ridges.append(layer.ridge_of(x).flatten())
     return torch.cat(vectors), {"ridge": float(torch.cat(ridges).mean())} if ridges else {}
 
 
@@ -154,7 +163,7 @@ def main() -> int:
                 start = time.perf_counter()
                 key = {"group": group, "pooling": pooling, "channels": channels, "seed": seed}
                 rows = [row for row in rows if not key.items() <= row.items()]
-                vectors, found = pooled(pooling, features, data.held_out)
+                vectors, found = pooled(group, pooling, features, data.held_out)
                 found |= {"std": float(vectors.var(dim=0).mean().sqrt()), "commit": commit()}
                 rows.append(key | found | probe(vectors, data.labels, data.held_out))
                 del vectors  # release its memory

@@ -31,6 +31,8 @@ RENAMED = {
     "rate 4e-5, head 3 ×": "backbone rate 4e-5",
     "rate 3e-4, head 1 ×": "backbone rate 3e-4",
 }
+# Groups of the linear probe that change the input or the start of a pooling.
+VARIANTS = ("unit positions", "random start")
 # Augmentations of `shrinkage_recipe` that are recorded; a folder is named after its augmentation.
 AUGMENTATIONS = {
     "plain": "flips only",
@@ -108,11 +110,16 @@ def probe() -> str:
     """Return the held-out accuracy of linear classifiers on frozen features."""
     measures = ("accuracy", "leave_one_out")
     rows = [
-        (f"`{row['pooling']}`", *(f"{100 * row[name]:.1f}" for name in measures), _rounded(row.get("ridge")))
+        (_variant(row), *(f"{100 * row[name]:.1f}" for name in measures), _rounded(row.get("ridge")))
         for row in read_results("linear_probe")["rows"]
         if row["channels"] == 256 and row["seed"] == 0
     ]
     return table(["pooling", "held out, %", "leave-one-out, %", "ridge estimated"], rows)
+
+
+def _variant(row: dict[str, Any]) -> str:
+    """Return the pooling, and how its input or start differs."""
+    return f"`{row['pooling']}`" + (f", {row['group']}" if row["group"] in VARIANTS else "")
 
 
 def _rounded(value: float | None) -> str:

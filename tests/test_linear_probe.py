@@ -29,3 +29,21 @@ def test_leave_one_out_equals_refits(size, penalty, monkeypatch):
     right = [int(scores(everything[everything != i], x[i : i + 1]).argmax()) == int(y[i]) for i in range(30)]
     assert found["leave_one_out"] == pytest.approx(sum(right) / 30)
     assert 0.2 < found["leave_one_out"] < 1
+
+
+def test_unit_positions_forget_the_length_of_a_position_and_a_random_start_the_data():
+    generator = torch.Generator().manual_seed(0)
+    x, held_out = torch.rand(6, 4, 5, 5, generator=generator), torch.arange(6) >= 3
+    lengths = torch.rand(6, 1, 5, 5, generator=generator) + 0.5
+
+    def vectors(group, features):
+        return linear_probe.pooled(group, "netvlad(n_clusters=2)", features, held_out)[0]
+
+    def means(group, features):
+        return linear_probe.pooled(group, "gap", features, held_out)[0]
+
+    torch.testing.assert_close(means(linear_probe.UNIT, lengths * x), means(linear_probe.UNIT, x))
+    assert (means("baselines", lengths * x) - means("baselines", x)).abs().max() > 0.01
+    layer = linear_probe.create_pooling("netvlad(n_clusters=2)", 4)
+    torch.testing.assert_close(vectors(linear_probe.RANDOM, x), layer(x).detach())
+    assert (vectors("baselines", x) - layer(x)).abs().max() > 0.01
