@@ -25,7 +25,10 @@ class DeepCOV(SPDPooling):
     reference = "Engin, Wang, Zhou, Liu: DeepKSPD: Learning Kernel-matrix-based SPD Representation, ECCV 2018 (DeepCOV)"
     fidelity = "reconstructed"
     evidence = "the abstracts of both versions of the paper; no public code"
-    assumed = "matrix power ½ by default; centred covariance; ε = 1e-5; no normalization after the function"
+    assumed = (
+        "matrix power ½ by default, so that it equals mpn_cov up to ε; centred covariance; ε = 1e-5; no normalization "
+        "after the function"
+    )
 
     def __init__(self, in_channels: int, *, function: str = "power", power: float = 0.5, eps: float = 1e-5) -> None:
         super().__init__(in_channels)

@@ -38,7 +38,10 @@ class KernelPooling(Pooling):
     reference = "Cui, Zhou, Wang, Liu, Lin, Belongie: Kernel Pooling for Convolutional Neural Networks, CVPR 2017"
     fidelity = "reconstructed"
     evidence = "the third-party layer of rgmyr/keras-texture; no public code of the authors"
-    assumed = "order 4; γ from a few training batches; positions normalised to unit length also in training"
+    assumed = (
+        "order 4; γ from a few training batches; positions normalised to unit length also in training, which the "
+        "third-party layer leaves to its input"
+    )
 
     index: Tensor
     sign: Tensor
