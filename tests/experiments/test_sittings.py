@@ -101,7 +101,8 @@ def test_the_record_and_the_report_name_the_missing_epochs(sittings):
     for path in records.glob("*/record.json"):
         assert json.loads(path.read_text(encoding="utf-8"))["schedule"] == note
     assert "2 of the recipe" in output
-    assert note in (records / "report.md").read_text(encoding="utf-8").replace("\\", "")
+    for name in ("report.md", "report.tex"):
+        assert note in (records / name).read_text(encoding="utf-8").replace("\\", "")
 
 
 def test_the_manifest_holds_the_cells_of_all_sittings_and_no_others(sittings):

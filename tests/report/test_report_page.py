@@ -112,3 +112,5 @@ def test_a_selection_on_the_test_part_is_said(tmp_path, write_runs):
     text = (write_report(folder)["markdown"]).read_text(encoding="utf-8")
     assert "In 1 of" in text
     assert "the reported epoch is the best one on the test part, as asked for" in text
+    latex = " ".join((folder / "report.tex").read_text(encoding="utf-8").split())
+    assert "the reported epoch is the best one on the test part, as asked for" in latex

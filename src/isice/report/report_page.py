@@ -1,6 +1,6 @@
 """The report of a folder of runs in Markdown, LaTeX and self-contained HTML."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,6 +31,7 @@ class Report:
     table_note: str  # what the table's intervals and comparisons are; empty without them
     failures: list[tuple[str, str]]  # label and message of every failed run
     facts: dict[str, dict[str, Any]]  # shared settings and the environment of the runs, by heading
+    caveats: list[str] = field(default_factory=list)  # remarks that a table alone must say, too
 
 
 def write_report(folder: str | Path, manifest: Manifest | None = None, limits: Limits | None = None) -> dict[str, Path]:
@@ -80,6 +81,7 @@ def build_report(results: Results, limits: Limits | None = None) -> Report:
             if record["status"] == "failed"
         ],
         facts={title: entries for title, entries in facts.items() if entries},
+        caveats=_chosen_on_test(results) + (_schedules(results) if results.manifest is not None else []),
     )
 
 
@@ -184,7 +186,8 @@ def report_latex(report: Report) -> str:
     """Format the tables of a report for LaTeX."""
     parts = []
     for comparison in report.comparisons:
-        caption = " ".join([f"{report.title}. {comparison.title}.", *comparison.notes])
+        caption = " ".join([f"{report.title}. {comparison.title}.", *comparison.notes, *report.caveats])
         parts.append(comparison.to_table().to_latex(caption))
-    parts += [report.table.to_latex(report.title)] if report.table is not None else []
+    if report.table is not None:
+        parts.append(report.table.to_latex(". ".join([report.title, *report.caveats])))
     return "\n".join(parts)
