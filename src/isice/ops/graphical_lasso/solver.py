@@ -75,8 +75,7 @@ def largest_penalty(cov: Tensor) -> Tensor:
     A positive definite W with unit diagonal has |W_ij| < 1, so |W_ij − S_ij| ≤ Λ_ij never binds for
     Λ_ij ≥ 1 + |S_ij|, and Θ_ij is zero. Larger numbers slow ADMM down and overflow.
     """
-    smallest, largest = cov.flatten(1).aminmax(dim=1)
-    return 2 * torch.maximum(-smallest, largest)[:, None, None]
+    return 2 * torch.maximum(-cov.amin((-2, -1), keepdim=True), cov.amax((-2, -1), keepdim=True))
 
 
 def _solve_by_components(
