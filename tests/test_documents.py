@@ -165,20 +165,20 @@ def test_every_generator_is_checked(build):
 def test_a_new_training_record_appears_in_the_table_of_choices(build, tmp_path, monkeypatch):
     choosing = importlib.import_module("generate_choosing")
     monkeypatch.setattr(choosing, "RESULTS", tmp_path)
-    runs = {"gap": [0.7], "isqrt_cov(n_iter=3)": [0.74, 0.75]}
+    runs = {"gap": [0.7], "isqrt_cov": [0.74, 0.75], "isqrt_cov(n_iter=3)": [0.5]}
     for pooling, accuracies in runs.items():
         for seed, accuracy in enumerate(accuracies):
             folder = tmp_path / "study" / f"{pooling}-{seed}"
             folder.mkdir(parents=True)
             run = new_record(override(RunConfig(), [f"model.pooling={pooling}", "data.image_size=224"]), {})
-            run["config"]["model"]["backbone"] = "vgg16"
+            run["config"]["model"] |= {"backbone": "vgg16", "reduce": 256}
             run |= {"status": "finished", "accuracy": {"test": accuracy}, "images": {"train": 100}}
             write_record(folder, run)
-    assert choosing.comparisons() == "—"  # a folder of records has a README
+    assert choosing.comparisons().splitlines()[2].strip("| ").split(" | ") == ["—"] * 9  # without a README
     (tmp_path / "study" / "README.md").touch()
-    *_, first, second = choosing.comparisons().splitlines()
-    assert first == "| `isqrt_cov(n_iter=3)` | 256 | 32,896 | 2 | 74.5 ± 0.7 | — |"
-    assert second.startswith("| `gap` | 256 | 256 | 1 | 70.0 |")
+    _, _, row = choosing.comparisons().splitlines()
+    epochs = f"[{RunConfig().optim.epochs}](../benchmarks/results/study/README.md)"
+    assert row == f"| vgg16, digits, 224 px | 100 | {epochs} | flips only | — | 74.5 ± 0.7 | — | — | 70.0 |"
 
 
 def test_runs_of_the_column_appear_beside_the_printed_numbers(build, tmp_path, monkeypatch):
