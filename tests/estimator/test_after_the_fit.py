@@ -97,6 +97,14 @@ def test_reweighting_keeps_the_given_weights():
     assert SparsePrecision(0.2, reweight="scad", scale="raw").fit(x).precision_[0, 5] == 0
 
 
+@pytest.mark.parametrize("reweight", ["adaptive", "scad", "mcp"])
+def test_reweighting_of_few_samples_has_a_solution(reweight, recwarn):
+    x = np.random.default_rng(0).normal(size=(20, 40))
+    x[:, 1] += 2 * x[:, 0]
+    assert SparsePrecision(0.01, reweight=reweight).fit(x).dual_gap_ <= 40e-6
+    assert not recwarn.list
+
+
 def test_debiasing_follows_its_formula():
     x = chain_samples(200)
     model = SparsePrecision(0.1).fit(x)

@@ -27,6 +27,7 @@ from .reweighting import REWEIGHTINGS
 __all__ = ["SparsePrecision"]
 
 REWEIGHTING_STEPS = 3
+LEAST_WEIGHT = 0.01  # an edge without penalty may have no maximum likelihood if there are few samples
 
 
 @dataclass(eq=False, repr=False)
@@ -47,7 +48,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
             both. Like rank correlations, it is projected to a positive semi-definite matrix.
         reweight: ``"adaptive"`` (adaptive lasso), ``"scad"`` or ``"mcp"``: three further solves
             with weights from the solution before, the local linear approximation of a penalty that
-            biases strong edges less.
+            biases strong edges less. The weights are at least 0.01.
         threshold: Remove edges whose partial correlation is at most this large.
         refit: ``"support"``: maximum likelihood on the edges found, without penalty.
         tol: Largest duality gap, as a multiple of D.
@@ -226,7 +227,8 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
                 return result
             for _ in range(REWEIGHTING_STEPS):
                 magnitude = result.precision.abs() * self._units(matrix)
-                weights = REWEIGHTINGS[self.reweight](magnitude, lam[..., None, None]).nan_to_num(1.0)  # of λ = 0
+                weights = REWEIGHTINGS[self.reweight](magnitude, lam[..., None, None]).nan_to_num_(1.0)  # of λ = 0
+                weights.clamp_(min=LEAST_WEIGHT)
                 options["weights"] = weights if given is None else weights * given
                 result = graphical_lasso(matrix, lam, init=result, **options)
         return result
