@@ -107,6 +107,14 @@ def test_weights_are_repetitions():
     assert weighted.n_samples_ == pytest.approx(times.sum() ** 2 / (times**2).sum())
 
 
+def test_the_scale_of_the_sample_weights_does_not_matter():
+    x, weight = chain_samples(30), 1.0 + np.arange(30)
+    models = [SparsePrecision(0.1).fit(x, sample_weight=factor * weight) for factor in (1.0, 1e-300, 1e300)]
+    for model in models[1:]:
+        np.testing.assert_allclose(model.precision_, models[0].precision_, rtol=1e-9)
+        assert model.n_samples_ == pytest.approx(models[0].n_samples_)
+
+
 @pytest.mark.parametrize(
     ("options", "data", "message"),
     [

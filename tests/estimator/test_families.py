@@ -152,8 +152,14 @@ def test_constant_variables_are_named():
 
 
 def test_classes_need_labels():
-    with pytest.raises(ValueError, match=r"expected class labels y \(N,\), got None"):
-        JointSparsePrecision().fit(np.eye(4), None)
+    x, y = two_classes()
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        JointSparsePrecision().fit(x, None)
+    model = JointSparsePrecision().fit(x, y)
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        model.score(x, None)
+    with pytest.raises(ValueError, match=r"expected labels of the fit, \['big', 'small'\], got \['none'\]"):
+        model.score(x, np.where(y == "big", "none", y))
 
 
 def test_each_class_has_a_graph():

@@ -8,7 +8,7 @@ import pytest
 from sklearn.covariance import GraphicalLasso
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit
+from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit, StratifiedKFold
 
 from isice.estimator import SparsePrecision, SparsePrecisionCV, parts
 
@@ -70,6 +70,45 @@ def test_rank_correlations_choose_the_same_after_a_monotone_transformation(sourc
     plain, transformed = (SparsePrecisionCV(**options).fit(samples) for samples in (x, np.exp(2 * x)))
     assert transformed.sparsity_ == pytest.approx(plain.sparsity_, rel=1e-6)
     np.testing.assert_allclose(transformed.selection_curve_, plain.selection_curve_, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cv": iter(())}, "expected cv to give folds, got none; pass a list"),
+        (
+            {"cv": [(np.arange(30), np.arange(0))]},
+            "in the training and the test part of every fold, got none in fold 0",
+        ),
+        ({"selection": "stars", "instability": 5}, r"instability below 0\.5, .* got 5; 5 % is 0\.05"),
+        ({"sparsities": "a"}, "a sequence of finite numbers > 0, got 'a'"),
+    ],
+)
+def test_a_selection_that_would_say_nothing_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        SparsePrecisionCV(**options).fit(chain_samples(30, 4))
+
+
+def test_stars_needs_three_samples():
+    with pytest.raises(ValueError, match="at least 3 samples of positive weight for selection='stars', got 2"):
+        SparsePrecisionCV(selection="stars").fit(chain_samples(2, 4))
+
+
+def test_labels_stratify_the_folds():
+    x, y, options = chain_samples(40, 4), np.repeat([0, 1], [32, 8]), {"sparsities": [0.3, 0.1]}
+    model = SparsePrecisionCV(cv=StratifiedKFold(4), **options).fit(x, y)
+    same = SparsePrecisionCV(cv=list(StratifiedKFold(4).split(x, y)), **options).fit(x)
+    np.testing.assert_array_equal(model.selection_curve_, same.selection_curve_)
+
+
+def test_alphas_are_on_the_scale_of_the_covariance():
+    x = chain_samples(80, 4) * np.array([1.0, 3.0, 0.2, 10.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = SparsePrecisionCV(alphas=[0.5, 0.1]).fit(x)
+    np.testing.assert_array_equal(model.precision_, SparsePrecision(alpha=model.alpha_).fit(x).precision_)
+    largest = np.abs(np.triu(np.cov(x.T, bias=True), 1)).max()
+    assert SparsePrecisionCV(alphas=4, selection="ebic").fit(x).sparsities_[0] == pytest.approx(largest)
 
 
 def test_a_fold_without_weight_is_an_error():

@@ -22,7 +22,8 @@ from .chain import chain_edges, chain_samples
 @parametrize_with_checks(
     [
         SparsePrecision(),
-        SparsePrecisionCV(sparsities=3, cv=2, n_refinements=0),
+        SparsePrecision(missing="pairwise"),
+        SparsePrecisionCV(sparsities=3, cv=2, n_refinements=0, reweight="mcp"),
         SparsePrecisionCV(selection="ebic", sparsities=3, n_refinements=0),
         SparsePrecisionCV(selection="stars", sparsities=3, n_subsamples=3, n_refinements=1),
     ]
@@ -113,6 +114,7 @@ def test_subjects_must_share_their_variables():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"threshold": -1}, r"^SparsePrecision: expected a finite threshold ≥ 0.0, got -1\."),
         ({"sparsity": -1}, r"^SparsePrecision: expected a finite sparsity ≥ 0.0, got -1\."),
         ({"tol": 0.0}, r"^SparsePrecision: expected a finite tol > 0.0, got 0.0\."),
         ({"max_iter": 0}, r"^SparsePrecision: expected max_iter ≥ 1, got 0\."),
@@ -124,8 +126,17 @@ def test_parameters_are_refused_in_the_words_of_the_user(options, message):
         SparsePrecision(**options).fit(chain_samples(20))
 
 
+@pytest.mark.parametrize("name", ["sparsity", "threshold", "tol", "max_iter", "penalize_diagonal", "assume_centered"])
+@pytest.mark.parametrize("value", [None, "a"])
+def test_what_is_no_number_is_refused_by_name(name, value):
+    with pytest.raises(TypeError, match=f"^SparsePrecision: expected {name} to be "):
+        SparsePrecision(**{name: value}).fit(chain_samples(20))
+
+
 def test_numpy_numbers_are_numbers():
-    assert SparsePrecision(np.int64(1), max_iter=np.int32(5)).fit(chain_samples(20)).dual_gap_ == 0.0
+    x = chain_samples(20)
+    SparsePrecision(penalize_diagonal=np.True_, assume_centered=np.False_).fit(x)
+    assert SparsePrecision(np.int64(1), max_iter=np.int32(5)).fit(x).dual_gap_ == 0.0
 
 
 def true_and_false_edges(selection):

@@ -347,6 +347,14 @@ def test_a_large_weight_forbids_an_entry(size, weight, dtype):
     torch.testing.assert_close(found.precision.double(), exact.precision, rtol=0.02, atol=0.02)
 
 
+@pytest.mark.parametrize("sparsity", [None, "0.1", [None], 1j])
+def test_a_sparsity_that_is_no_number_is_refused(sparsity):
+    with pytest.raises(TypeError, match="graphical_lasso: expected sparsity as a number or a tensor, got"):
+        graphical_lasso(torch.eye(2), sparsity)
+    with pytest.raises(TypeError, match="expected sparsities as a number or a tensor, got"):
+        graphical_lasso_path(torch.eye(2), [sparsity])
+
+
 def test_asymmetric_weights_are_refused():
     with pytest.raises(ValueError, match=r"expected symmetric weights, got 1 and 0 for variables 0 and 1"):
         graphical_lasso(sample_cov(5, 20), 0.1, weights=torch.triu(torch.ones(5, 5)))

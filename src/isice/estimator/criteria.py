@@ -96,14 +96,16 @@ class HeldOutLikelihood(Criterion):
         """Covariances of the training part of each fold."""
         self.samples, self.weight = samples, weight
         self.folds = list(check_cv(self.model.cv, y, classifier=False).split(samples, y, groups))
+        if not self.folds:
+            raise ValueError("SparsePrecisionCV: expected cv to give folds, got none; pass a list, not a generator.")
         if weight is not None:
             self.folds = [(train[weight[train] > 0], test[weight[test] > 0]) for train, test in self.folds]
-            empty = [fold for fold, parts in enumerate(self.folds) if not all(len(part) for part in parts)]
-            if empty:
-                raise ValueError(
-                    "SparsePrecisionCV: expected samples of positive weight in the training and the test part of "
-                    f"every fold, got none in fold {', '.join(map(str, empty))}; leave out samples of weight zero."
-                )
+        empty = [fold for fold, parts in enumerate(self.folds) if not all(len(part) for part in parts)]
+        if empty:
+            raise ValueError(
+                "SparsePrecisionCV: expected samples of positive weight in the training and the test part of "
+                f"every fold, got none in fold {', '.join(map(str, empty))}; leave out samples of weight zero."
+            )
         self.train = self.model._part_covariances(samples, weight, [train for train, _ in self.folds], self.cov)
 
     @property
@@ -197,6 +199,13 @@ class EdgeInstability(Criterion):
         model, counted = self.model, np.arange(len(samples)) if weight is None else np.flatnonzero(weight)
         n = len(counted)
         check_number("SparsePrecisionCV", "instability", model._plain("instability"), strict=True)
+        if model.instability >= 0.5:
+            raise ValueError(f"SparsePrecisionCV: expected instability below 0.5, which no graph exceeds, got "
+                             f"{model.instability:g}; 5 % is 0.05.")  # fmt: skip
+        if n < 3:
+            raise ValueError(
+                f"SparsePrecisionCV: expected at least 3 samples of positive weight for selection='stars', got {n}."
+            )
         check_int("SparsePrecisionCV", "n_subsamples", model._plain("n_subsamples"), minimum=2)
         rng = check_random_state(model.random_state)
         # The size that Liu et al. prove consistent, where there are enough samples for it.

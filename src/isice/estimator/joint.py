@@ -72,8 +72,6 @@ class JointSparsePrecision(SolverParameters, BaseEstimator):  # type: ignore[mis
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to samples X (N, D) with class labels y (N,); every class needs two samples."""
         self._check_parameters()
-        if y is None:
-            raise ValueError("JointSparsePrecision: expected class labels y (N,), got None; pass fit(X, y).")
         samples, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(labels)
         self.classes_, counts = np.unique(labels, return_counts=True)
@@ -101,9 +99,11 @@ class JointSparsePrecision(SolverParameters, BaseEstimator):  # type: ignore[mis
         """Return the mean Gaussian log-likelihood of samples X (N, D), each under its class."""
         check_is_fitted(self, "precision_")
         samples, labels = validate_data(self, X, y, dtype=np.float64, reset=False)
-        unknown = set(np.unique(labels)) - set(self.classes_)
+        unknown = sorted(set(labels.tolist()) - set(self.classes_.tolist()))
         if unknown:
-            raise ValueError(f"JointSparsePrecision: expected labels of the fit, got {sorted(unknown)}.")
+            raise ValueError(
+                f"JointSparsePrecision: expected labels of the fit, {self.classes_.tolist()}, got {unknown}."
+            )
         total = 0.0
         for label, mean, precision in zip(self.classes_, self.location_, self.precision_, strict=True):
             centred: Array = samples[labels == label] - mean
@@ -124,6 +124,11 @@ class JointSparsePrecision(SolverParameters, BaseEstimator):  # type: ignore[mis
         return plot_graph(
             self.partial_correlation_[self._place(label)], **{"labels": self._variable_names(), **options}
         )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
 
     def _place(self, label: Any) -> int:
         check_is_fitted(self, "precision_")

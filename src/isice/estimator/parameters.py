@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from .._checks import check_choice, check_int, check_number
+from .._checks import check_bool, check_choice, check_int, check_number
 from ..ops.correlation import partial_correlation
 from .covariances import Array, check_covariance_estimator, constant_variables
 
@@ -30,7 +30,7 @@ class SolverParameters:
     verbose: bool = False
 
     def _check_solver(self, scales: Sequence[str], source: Any, numbers: Sequence[str]) -> None:
-        """Check the solver's parameters and those ``numbers`` that are given, non-negative."""
+        """Check the solver's parameters and the non-negative ``numbers``."""
         who = type(self).__name__
         check_choice(who, "scale", self.scale, scales)
         check_number(who, "tol", self._plain("tol"), strict=True)
@@ -46,15 +46,15 @@ class SolverParameters:
             raise ValueError(
                 f"{who}: expected n_jobs as None, a number of threads or −1 for all cores, got {n_jobs!r}."
             )
+        check_bool(who, assume_centered=self._plain("assume_centered"))
         for name in numbers:
-            value: Any = getattr(self, name, None)
-            if value is not None and np.ndim(value):
+            value = getattr(self, name)
+            if np.ndim(value):
                 raise TypeError(
                     f"{who}: expected {name} to be one number, got an array of shape {np.shape(value)}; "
                     "pass a penalty per entry as weights=."
                 )
-            if value is not None:
-                check_number(who, name, self._plain(name))
+            check_number(who, name, self._plain(name))
 
     def _checked_precomputed(self, matrix: Array) -> Array:
         """Return a copy of a covariance matrix; raise unless it is square."""

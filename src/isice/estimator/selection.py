@@ -253,7 +253,10 @@ class SparsePrecisionCV(SparsePrecision):
 
     def _grid(self, cov: Array) -> Array:
         if not self._automatic:
-            given = np.asarray(self._grid_option, dtype=np.float64)
+            try:
+                given = np.asarray(self._grid_option, dtype=np.float64)
+            except (TypeError, ValueError):  # no numbers
+                given = np.empty(0)
             if given.ndim != 1 or not len(given) or not np.all((given > 0) & np.isfinite(given)):
                 raise ValueError(
                     "SparsePrecisionCV: expected sparsities as a number of values or a sequence of finite numbers > 0, "

@@ -13,7 +13,7 @@ from sklearn.covariance import EmpiricalCovariance, log_likelihood
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from .._checks import check_choice
+from .._checks import check_bool, check_choice
 from ..ops.correlation import partial_correlation
 from ..ops.graphical_lasso import SCALES, GraphicalLassoResult, graphical_lasso
 from .covariances import Array, covariance, effective_samples, location
@@ -135,6 +135,11 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         together = zip(models, samples, covs, parts, strict=True)
         return [model._store(x, None, cov, sparsity, *part) for model, x, cov, part in together]
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing == "pairwise"
+        return tags
+
     def _at_fitted_sparsity(self) -> "SparsePrecision":
         """Return an unfitted estimator with the same options and the λ of this fit."""
         check_is_fitted(self, "sparsity_")
@@ -173,6 +178,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
                     f"{who}: expected no sample_weight with covariance_estimator={self._source!r}; use 'empirical'."
                 )
             weight = _check_sample_weight(sample_weight, samples, dtype=np.float64, ensure_non_negative=True)
+            weight = weight / weight.max()  # whose squares neither overflow nor vanish
         if not self.penalize_diagonal or self._unit == "correlation":
             counted = samples if weight is None else samples[weight > 0]
             constant = np.diag(samples) <= 0 if precomputed else self._constant(counted, self._source)
@@ -181,7 +187,9 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
 
     def _check_parameters(self) -> None:
         who = type(self).__name__
-        self._check_solver(SCALES, self._source, ("threshold", "sparsity", "alpha"))
+        penalty = "alpha" if getattr(self, "alpha", None) is not None else "sparsity"
+        self._check_solver(SCALES, self._source, ("threshold", penalty))
+        check_bool(who, penalize_diagonal=self._plain("penalize_diagonal"))
         for ours, theirs in self._synonyms:
             if getattr(self, theirs) is not None and not np.array_equal(getattr(self, ours), getattr(type(self), ours)):
                 raise ValueError(f"{who}: expected {ours} or {theirs}, got both, which are names of one option.")
@@ -235,7 +243,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
 
     def _solver_options(self) -> dict[str, Any]:
         """Return the options of :func:`graphical_lasso`."""
-        return self._shared_options() | {"scale": self._unit, "penalize_diagonal": self.penalize_diagonal}
+        return self._shared_options() | {"scale": self._unit, "penalize_diagonal": bool(self.penalize_diagonal)}
 
     def _units(self, cov: Tensor) -> Tensor:
         """Return the unit of the penalty per entry, (..., D, D) or (..., 1, 1)."""

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..._checks import check_choice, check_int, check_number, check_square, is_half
+from ..._checks import check_bool, check_choice, check_int, check_number, check_square, is_half
 from .autograd import NotConvergedWarning, graphical_lasso_op, standardize, warn_unless_converged
 from .certificate import inverse_if_positive
-from .checks import check_solvable, common_shape
+from .checks import as_numbers, check_solvable, common_shape
 from .path import Point, cpu_path, extrapolated
 from .solver import POLISH_BELOW
 
@@ -111,6 +111,7 @@ def graphical_lasso(
     """
     cov = _checked_cov("graphical_lasso", cov)
     scale = checked_scale("graphical_lasso", scale, cov, warn=check_input)
+    check_bool("graphical_lasso", penalize_diagonal=penalize_diagonal, check_input=check_input)
     check_number("graphical_lasso", "tol", tol, strict=True)
     check_int("graphical_lasso", "max_iter", max_iter, minimum=1)
     with torch.autocast(cov.device.type, enabled=False):
@@ -146,7 +147,9 @@ def graphical_lasso_path(cov: Tensor, sparsities: Sequence[float] | Tensor, **op
         [True, False]
     """
     # Lists of numbers would become float32, which changes λ in the eighth digit.
-    grid = sparsities if isinstance(sparsities, Tensor) else torch.as_tensor(sparsities, dtype=torch.float64)
+    grid = sparsities
+    if not isinstance(grid, Tensor):
+        grid = as_numbers("graphical_lasso_path", "sparsities", grid, dtype=torch.float64)
     if grid.ndim != 1 or grid.numel() == 0:
         raise ValueError(f"graphical_lasso_path: expected sparsities (L,) with L ≥ 1, got shape {tuple(grid.shape)}.")
     cov = _checked_cov("graphical_lasso_path", cov)
@@ -300,7 +303,7 @@ def _checked_cov(who: str, cov: Tensor) -> Tensor:
 
 def _penalty(who: str, cov: Tensor, sparsity: float | Tensor, weights: Tensor | None, scale: str) -> Tensor:
     """Return Λ in float64: (..., 1, 1) if all entries are equal, else (..., D, D)."""
-    lam = torch.as_tensor(sparsity, dtype=torch.float64, device=cov.device)
+    lam = as_numbers(who, "sparsity", sparsity, dtype=torch.float64, device=cov.device)
     size = cov.shape[-1]
     if lam.shape[-2:] == (size, size) and lam.ndim > cov.ndim - 2 and size > 1:
         raise ValueError(

@@ -11,7 +11,7 @@ from ..._checks import check_int, check_number, check_square
 from . import checked_scale
 from .autograd import NotConvergedWarning
 from .certificate import inverse_if_positive, log_determinant
-from .checks import check_finite_symmetric, check_weights
+from .checks import as_numbers, check_finite_symmetric, check_weights
 from .theta_step import half_theta_by_eigh
 
 RELAXATION = 1.6
@@ -160,7 +160,7 @@ def checked_problem(
 
 def checked_penalty(who: str, name: str, value: float | Tensor, like: Tensor, *, strict: bool = False) -> Tensor:
     """Return a finite penalty ≥ 0, or > 0, as (..., 1, 1) with the dtype and device of ``like``."""
-    number = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+    number = as_numbers(who, name, value, dtype=like.dtype, device=like.device)
     if not bool(((number > 0) if strict else (number >= 0)).all() and torch.isfinite(number).all()):
         raise ValueError(f"{who}: expected a finite {name} {'>' if strict else '≥'} 0, got {value}.")
     size = like.shape[-1]

@@ -1,6 +1,7 @@
 """Checks of the input: matrices, penalties and weights for which the problem has a solution."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,6 +33,14 @@ def check_solvable(cov: Tensor, penalty: Tensor, weights: Tensor | None, penaliz
             f"{who}: expected positive definite matrices where sparsity is 0, got a singular one, so the "
             "problem has no minimum; use a sparsity above 0."
         )
+
+
+def as_numbers(who: str, name: str, value: Any, **options: Any) -> Tensor:
+    """Return a tensor; raise TypeError unless ``value`` is a number or has numbers."""
+    try:
+        return torch.as_tensor(value, **options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{who}: expected {name} as a number or a tensor, got {value!r}.") from error
 
 
 def common_shape(who: str, cov: Tensor, batch: torch.Size, **penalties: Tensor) -> torch.Size:
