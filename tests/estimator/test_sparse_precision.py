@@ -13,7 +13,14 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import isice.functional as F
-from isice.estimator import JointSparsePrecision, LatentSparsePrecision, SparsePrecision, SparsePrecisionCV
+from isice.estimator import (
+    JointSparsePrecision,
+    LatentSparsePrecision,
+    SparsePrecision,
+    SparsePrecisionCV,
+    selection,
+    sparse_precision,
+)
 from isice.functional import graphical_lasso
 
 from .chain import chain_edges, chain_samples
@@ -228,10 +235,19 @@ def test_a_constant_variable_is_fine_with_a_penalized_diagonal_unless_its_scale_
     assert not [warning for warning in recwarn if "constant in some fold" in str(warning.message)]
 
 
-def test_n_jobs_limits_the_threads_during_the_fit_only():
-    before = torch.get_num_threads()
-    SparsePrecision(n_jobs=1).fit(chain_samples(20))
-    assert torch.get_num_threads() == before
+@pytest.mark.parametrize("size", [8, 70])  # a batch, and a path
+def test_n_jobs_limits_the_threads_during_the_fit_only(size, monkeypatch):
+    before, seen = torch.get_num_threads(), []
+    record = lambda solve: lambda *args, **options: seen.append(torch.get_num_threads()) or solve(*args, **options)  # noqa: E731
+    monkeypatch.setattr(sparse_precision, "graphical_lasso", record(sparse_precision.graphical_lasso))
+    monkeypatch.setattr(selection, "solve_path", record(selection.solve_path))
+    try:
+        torch.set_num_threads(2)
+        SparsePrecisionCV(selection="ebic", sparsities=[0.5], n_jobs=1).fit(chain_samples(100, size))
+        assert seen == [1]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_unfitted_use_is_an_error():
