@@ -98,7 +98,7 @@ def run_sklearn(cov: np.ndarray, sparsity: float, tol: float) -> np.ndarray:
     """Solve by scikit-learn's coordinate descent, whose default tolerance is 1e-4."""
     from sklearn.covariance import graphical_lasso as solve
 
-    return solve(cov, sparsity, tol=tol, enet_tol=min(1e-4, tol), max_iter=100)[1]
+    return solve(cov, sparsity, tol=tol, enet_tol=0.1 * tol / len(cov), max_iter=100)[1]
 
 
 def run_gglasso(cov: np.ndarray, sparsity: float, tol: float) -> np.ndarray:

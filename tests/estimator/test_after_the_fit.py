@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import NotFittedError
 
@@ -87,6 +88,24 @@ def test_concave_penalties_bias_the_edges_less(reweight):
     assert np.count_nonzero(concave.precision_) <= np.count_nonzero(lasso.precision_)
 
 
+@pytest.mark.parametrize(
+    ("reweight", "weight"),
+    [
+        ("adaptive", lambda t: np.maximum(t, 1e-4) ** -0.5),
+        ("scad", lambda t: np.where(t <= 0.1, 1.0, np.maximum(0.37 - t, 0) / 0.27)),
+        ("mcp", lambda t: np.maximum(1 - t / 0.3, 0)),
+    ],
+)
+def test_reweighting_is_three_solves_with_the_weights_of_the_solution_before(reweight, weight):
+    x = chain_samples(100)
+    model, unit = SparsePrecision(0.1, tol=1e-12).fit(x), np.outer(x.std(axis=0), x.std(axis=0))
+    for _ in range(3):
+        weights = np.maximum(weight(np.abs(model.precision_ * unit)), 0.01)
+        model = SparsePrecision(0.1, weights=weights, tol=1e-12).fit(x)
+    found = SparsePrecision(0.1, reweight=reweight, tol=1e-12).fit(x).precision_
+    np.testing.assert_allclose(found, model.precision_, rtol=1e-5, atol=1e-8)
+
+
 def test_reweighting_keeps_the_given_weights():
     """An entry without penalty has the covariance of the samples."""
     x, weights = chain_samples(60), np.ones((8, 8))
@@ -114,6 +133,7 @@ def test_debiasing_follows_its_formula():
     assert result.standard_error[1, 3] == pytest.approx(np.sqrt((theta[1, 1] * theta[3, 3] + theta[1, 3] ** 2) / 200))
     rows, columns = np.triu_indices(8, 1)
     p, q = result.p_values[rows, columns], result.q_values[rows, columns]
+    np.testing.assert_allclose(p, 2 * norm.sf(np.abs(result.precision / result.standard_error))[rows, columns])
     ordered = np.sort(p)
     by_hand = [min(ordered[j] * 28 / (j + 1) for j in range(k, 28)) for k in range(28)]
     np.testing.assert_allclose(q[np.argsort(p)], np.minimum(by_hand, 1.0))
@@ -189,11 +209,13 @@ def test_edges_of_the_chain_are_stable_and_the_intervals_cover_the_fit():
     assert np.mean((stability.low[chain_edges()] <= strong) & (strong <= stability.high[chain_edges()])) > 0.8
     again = model.edge_stability(x, n_bootstraps=40, confidence=0.9, random_state=1)
     np.testing.assert_array_equal(stability.frequency, again.frequency)
-    # One resample by hand.
+    # By hand.
     rng = np.random.RandomState(1)
-    first = x[rng.randint(400, size=400)]
-    alone = SparsePrecision(model.sparsity_).fit(first)
-    assert ((alone.precision_ != 0) <= (stability.frequency > 0)).all()
+    alone = SparsePrecision(model.sparsity_).fit_batch([x[rng.randint(400, size=400)] for _ in range(40)])
+    found = np.stack([one.partial_correlation_ for one in alone])
+    np.testing.assert_allclose(stability.frequency, (found != 0).mean(axis=0), atol=0.03)
+    np.testing.assert_allclose(stability.low, np.quantile(found, 0.05, axis=0), atol=1e-3)
+    np.testing.assert_allclose(stability.high, np.quantile(found, 0.95, axis=0), atol=1e-3)
 
 
 def test_the_networkx_graph_has_names_and_no_self_loops():

@@ -59,6 +59,13 @@ def test_the_projection_keeps_good_matrices_and_mends_others():
     np.testing.assert_allclose(np.diag(mended), 1.0)
 
 
+@pytest.mark.parametrize("source", ["spearman", "kendall", "nonparanormal"])
+def test_rank_covariances_are_positive_semi_definite(source):
+    x = with_gaps(chain_samples(12), 0.4)
+    assert np.linalg.eigvalsh(rank_correlation(x, source))[0] < -0.01
+    assert np.linalg.eigvalsh(correlation(covariance(x, source)))[0] > -1e-12
+
+
 def test_ranks_see_through_monotone_transformations():
     x = chain_samples(400)
     bent = np.exp(x - x.mean(axis=0))
@@ -96,6 +103,9 @@ def test_a_scikit_learn_covariance_and_a_precomputed_matrix_are_what_they_say():
     given = SparsePrecision(0.1, covariance="precomputed").fit(LedoitWolf().fit(x).covariance_)
     np.testing.assert_allclose(shrunk.precision_, given.precision_)
     assert given.n_samples_ is None
+    estimator = LedoitWolf()
+    SparsePrecision(0.1, covariance_estimator=estimator).fit(x)
+    assert not hasattr(estimator, "covariance_")
 
 
 def test_weights_are_repetitions():

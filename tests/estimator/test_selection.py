@@ -12,7 +12,7 @@ from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit, Stratifi
 
 from isice.estimator import SparsePrecision, SparsePrecisionCV, parts
 
-from .chain import chain_samples
+from .chain import chain_graph, chain_samples, random_graph
 
 
 def test_the_grid_is_extended_if_its_smallest_value_is_best():
@@ -109,6 +109,26 @@ def test_alphas_are_on_the_scale_of_the_covariance():
     np.testing.assert_array_equal(model.precision_, SparsePrecision(alpha=model.alpha_).fit(x).precision_)
     largest = np.abs(np.triu(np.cov(x.T, bias=True), 1)).max()
     assert SparsePrecisionCV(alphas=4, selection="ebic").fit(x).sparsities_[0] == pytest.approx(largest)
+
+
+@pytest.mark.parametrize(
+    ("samples", "n", "expected"),
+    [
+        (chain_graph, 400, [(19, 56), (19, 21), (19, 1), (19, 11)]),
+        (random_graph, 400, [(19, 32), (15, 1), (14, 0), (14, 0)]),
+        (random_graph, 100, [(14, 20), (1, 0), (3, 0), (9, 2)]),
+    ],
+)
+def test_true_and_false_edges_of_the_selections(samples, n, expected):
+    """The figures of docs/statistics.md, of three of its ten data sets."""
+    settings = [{"selection": name} for name in ("cv", "ebic", "ebic", "stars")]
+    settings[2]["reweight"] = "adaptive"
+    for options, edges in zip(settings, expected, strict=True):
+        counts = []
+        for x, truth in (samples(n, seed=seed) for seed in range(3)):
+            found = np.triu(SparsePrecisionCV(**options).fit(x).precision_ != 0, 1)
+            counts.append(((found & truth).sum(), (found & ~truth).sum()))
+        np.testing.assert_allclose(np.mean(counts, axis=0), edges, rtol=0.2, atol=2)
 
 
 def test_a_fold_without_weight_is_an_error():
