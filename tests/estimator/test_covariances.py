@@ -163,6 +163,14 @@ def test_a_variable_that_is_never_observed_in_a_fold_is_named(source, recwarn):
     assert not recwarn.list
 
 
+@pytest.mark.parametrize("source", ["empirical", "spearman", "kendall"])
+def test_a_variable_that_is_never_observed_is_named(source):
+    x = chain_samples(40, 4)
+    x[:, 2] = np.nan
+    with pytest.raises(ValueError, match=r"observed values of each variable, .* got none of 2; drop it"):
+        SparsePrecision(missing="pairwise", covariance_estimator=source).fit(x)
+
+
 def test_missing_values_are_refused_with_an_estimator_that_cannot_take_them():
     x = chain_samples(40, 4)
     x[0, 0] = np.nan

@@ -333,6 +333,14 @@ def test_the_path_is_kept_sparse():
     assert len(pickle.dumps(model)) < 0.5 * model.precision_path_.nbytes
 
 
+def test_a_second_fit_leaves_nothing_of_the_first():
+    x = chain_samples(40, 4)
+    model = SparsePrecisionCV(sparsities=3, n_refinements=0).fit(x)
+    model.set_params(selection="ebic", reweight="mcp").fit(x)
+    assert not hasattr(model, "cv_results_")
+    assert not hasattr(model, "costs_")
+
+
 def test_the_path_of_an_unfitted_model_is_refused():
     with pytest.raises(NotFittedError, match="SparsePrecisionCV instance is not fitted yet"):
         _ = SparsePrecisionCV().precision_path_

@@ -37,7 +37,7 @@ def location(samples: Array, sample_weight: Array | None, assume_centered: bool)
 
 
 def constant_variables(samples: Array, assume_centered: bool = False) -> NDArray[np.bool_]:
-    """Return which variables (D,) are constant, ignoring missing values.
+    """Return which variables (D,) are constant, ignoring missing values, but not never observed.
 
     With ``assume_centered`` these are the variables that are zero throughout.
     """
@@ -45,7 +45,7 @@ def constant_variables(samples: Array, assume_centered: bool = False) -> NDArray
     if assume_centered:
         return np.asarray((missing | (samples == 0)).all(axis=0))
     lowest, highest = np.where(missing, np.inf, samples).min(axis=0), np.where(missing, -np.inf, samples).max(axis=0)
-    return np.asarray(highest <= lowest)
+    return np.asarray(highest == lowest)
 
 
 def effective_samples(samples: Array, weight: Array | None) -> float:

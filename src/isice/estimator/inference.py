@@ -79,7 +79,7 @@ class InferenceMixin:
     precision_: Array
     sample_covariance_: Array
     n_samples_: float | None
-    has_missing_: bool
+    _has_missing: bool
     weights: Any
     _source: Any
 
@@ -105,7 +105,7 @@ class InferenceMixin:
         who = type(self).__name__
         check_is_fitted(self, "precision_")
         _check_share(who, "fdr", fdr)
-        if n_samples is None and self.has_missing_:
+        if n_samples is None and self._has_missing:
             raise ValueError(
                 f"{who}: expected complete samples for p-values, got missing values, which count for less; pass "
                 "n_samples=, such as the smallest number of samples that have both variables of a pair."

@@ -129,6 +129,7 @@ class SparsePrecisionCV(SparsePrecision):
         best = criterion.best()
         self.sparsities_ = np.array(criterion.grid)
         self.selection_curve_, self.selection_spread_ = criterion.curve(), criterion.spread()
+        self.__dict__.pop("cv_results_", None)  # of an earlier fit
         if self.selection == "cv":
             self.cv_results_ = criterion.results()
         self._warn_at_edge(criterion, best, cov)

@@ -74,6 +74,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         sample_covariance_: The matrix S that was solved for (D, D).
         n_samples_: Number of samples, with weights Kish's effective number; None
             for a precomputed matrix.
+        n_features_in_, feature_names_in_: As in scikit-learn.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(200, 4))
@@ -267,10 +268,12 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         precomputed = isinstance(self._source, str) and self._source == "precomputed"
         self.location_ = np.zeros(len(cov)) if precomputed else location(samples, weight, self.assume_centered)
         self.n_samples_ = None if precomputed else effective_samples(samples, weight)
-        self.has_missing_ = not precomputed and bool(np.isnan(samples).any())
+        self._has_missing = not precomputed and bool(np.isnan(samples).any())
         self.sample_covariance_, self.sparsity_ = cov, float(sparsity)
         if self.reweight is None:
             self.costs_ = [(self._objective(cov, sparsity, precision), float(gap))]
+        else:
+            self.__dict__.pop("costs_", None)  # of an earlier fit
         self.precision_, self.covariance_ = precision, covariance_
         self.dual_gap_, self.n_iter_ = float(gap), int(n_iter)
         self._remove_and_refit()
