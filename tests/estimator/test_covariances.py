@@ -130,6 +130,7 @@ def test_the_scale_of_the_sample_weights_does_not_matter():
     [
         ({"covariance_estimator": "spearmen"}, None, "Did you mean 'spearman'"),
         ({}, "gaps", "NaN; pass missing='pairwise'"),
+        ({"alpha": 0.1, "scale": "trace"}, None, "expected scale='raw' with alpha, got 'trace'; pass sparsity instead"),
         ({"sparsity": 0.3, "alpha": 0.1}, None, "expected sparsity or alpha, got both"),
         ({"covariance_estimator": "kendall", "covariance": "spearman"}, None, "names of one option"),
         ({"missing": "impute"}, None, "expected missing to be one of"),

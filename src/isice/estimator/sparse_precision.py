@@ -194,6 +194,9 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         for ours, theirs in self._synonyms:
             if getattr(self, theirs) is not None and not np.array_equal(getattr(self, ours), getattr(type(self), ours)):
                 raise ValueError(f"{who}: expected {ours} or {theirs}, got both, which are names of one option.")
+        if self._unit != self.scale and self.scale != type(self).scale:
+            ours, theirs = self._synonyms[0]
+            raise ValueError(f"{who}: expected scale='raw' with {theirs}, got {self.scale!r}; pass {ours} instead.")
         check_choice(who, "missing", self.missing, ("raise", "pairwise"))
         if self.refit is not None:
             check_choice(who, "refit", self.refit, ("support",))
