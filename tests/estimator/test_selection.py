@@ -131,6 +131,23 @@ def test_true_and_false_edges_of_the_selections(samples, n, expected):
         np.testing.assert_allclose(np.mean(counts, axis=0), edges, rtol=0.2, atol=2)
 
 
+def test_ebic_counts_the_samples_of_pairs():
+    x, truth = chain_graph(400)
+    x[np.random.default_rng(0).random(x.shape) < 0.5] = np.nan
+    options = {"selection": "ebic", "missing": "pairwise", "sparsities": [0.2], "gamma": 0.0}
+    model = SparsePrecisionCV(**options).fit(x)
+    pairs = [(~np.isnan(x[:, [i, j]]).any(axis=1)).sum() for i in range(20) for j in range(i)]
+    edges = np.count_nonzero(np.triu(model.precision_, 1))
+    fit = np.linalg.slogdet(model.precision_)[1] - (model.sample_covariance_ * model.precision_).sum()
+    n = np.mean(pairs)
+    assert model.selection_curve_[0] == pytest.approx(-n * fit + edges * np.log(n))
+    doubled = SparsePrecisionCV(**options).fit(np.tile(x, (2, 1)), sample_weight=np.repeat([1.0, 0.0], 400))
+    assert doubled.selection_curve_[0] == pytest.approx(model.selection_curve_[0])
+    found = SparsePrecisionCV(selection="ebic", missing="pairwise", reweight="adaptive").fit(x).precision_ != 0
+    assert found[truth].all()
+    assert np.triu(found & ~truth, 1).sum() <= 5
+
+
 def test_a_fold_without_weight_is_an_error():
     x, weight = chain_samples(60, 4), np.r_[np.zeros(12), np.ones(48)]
     splits = list(KFold(5).split(x))

@@ -53,6 +53,16 @@ def effective_samples(samples: Array, weight: Array | None) -> float:
     return float(len(samples) if weight is None else weight.sum() ** 2 / (weight**2).sum())
 
 
+def pair_samples(samples: Array, weight: Array | None) -> float:
+    """Return the mean over pairs of variables of the number of samples that have both."""
+    counts = effective_samples(samples, weight)
+    if not np.isnan(samples).any() or samples.shape[1] == 1:
+        return counts
+    observed, share = (~np.isnan(samples)).astype(np.float64), _weight(samples, weight)
+    together = (observed * (share / share.sum())[:, None]).T @ observed
+    return float(counts * together[np.triu_indices(len(together), 1)].mean())
+
+
 def covariance(
     samples: Array, estimator: Any, *, sample_weight: Array | None = None, assume_centered: bool = False
 ) -> Array:

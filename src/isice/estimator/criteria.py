@@ -15,9 +15,9 @@ from .covariances import (
     RANKS,
     Array,
     covariance,
-    effective_samples,
     location,
     nearest_correlation,
+    pair_samples,
     rank_correlation,
 )
 
@@ -173,9 +173,9 @@ class ExtendedBIC(Criterion):
     """Extended Bayesian information criterion (L,)."""
 
     def prepare(self, samples: Array, weight: Array | None, y: Any, groups: Any) -> None:
-        """Count the samples."""
+        """Count the samples; with missing values, those that have both variables of a pair."""
         check_number("SparsePrecisionCV", "gamma", self.model._plain("gamma"))
-        self.n = effective_samples(samples, weight)
+        self.n = pair_samples(samples, weight)
 
     def evaluate(self, sparsities: Array, path: Iterable[Array]) -> Array:
         """−2 log-likelihood + edges · (log n + 4γ log D)."""
