@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.covariance import EmpiricalCovariance, GraphicalLasso, log_likelihood
+from sklearn.covariance import EmpiricalCovariance, GraphicalLasso, GraphicalLassoCV, log_likelihood
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold
@@ -174,6 +174,20 @@ def test_cross_validation_scores_are_held_out_likelihoods():
     np.testing.assert_allclose(
         model.precision_, SparsePrecision(model.sparsity_, tol=1e-9).fit(x).precision_, rtol=1e-4
     )
+
+
+def test_scikit_learn_centres_held_out_samples_at_their_own_mean():
+    """A statement of docs/statistics.md."""
+    x, folds = chain_samples(60), KFold(3)
+    theirs = GraphicalLassoCV(alphas=[0.2, 0.1], cv=folds, tol=1e-8, enet_tol=1e-8).fit(x).cv_results_
+    ours = SparsePrecisionCV(alphas=[0.2, 0.1], cv=folds, tol=1e-9).fit(x).cv_results_
+    assert theirs["alphas"].tolist()[:2] == ours["alphas"].tolist() == [0.2, 0.1]
+    for fold, (train, test) in enumerate(folds.split(x)):
+        own = log_likelihood(
+            np.cov(x[test].T, bias=True), SparsePrecision(alpha=0.1, tol=1e-9).fit(x[train]).precision_
+        )
+        assert theirs[f"split{fold}_test_score"][1] == pytest.approx(own, rel=1e-3)
+        assert ours[f"split{fold}_test_score"][1] < own
 
 
 def test_ebic_is_its_definition():
