@@ -6,6 +6,7 @@ no null, so ``"none"`` stands for ``None`` where a field allows it.
 
 import ast
 import dataclasses
+import functools
 import hashlib
 import json
 import tomllib
@@ -291,7 +292,8 @@ def config_hash(config: RunConfig) -> str:
 
 
 def _hashed(config: Any) -> dict[str, Any]:
-    default, values = type(config)(), {}
+    table: Any = type(config)
+    default, values = _default(table), {}
     for field_ in dataclasses.fields(config):
         value, how = getattr(config, field_.name), field_.metadata
         is_unset = how.get("hashed_if_set", False) and value == getattr(default, field_.name)
@@ -300,6 +302,16 @@ def _hashed(config: Any) -> dict[str, Any]:
     if isinstance(config, ModelConfig) and config.weights is not None:
         values["checkpoint_path"] = None
     return {name: _hashed(v) if dataclasses.is_dataclass(v) else v for name, v in values.items()}
+
+
+@functools.cache
+def _default(table: type) -> Any:
+    return table()
+
+
+@functools.cache
+def _type_hints(table: type) -> dict[str, Any]:
+    return typing.get_type_hints(table)
 
 
 def _current_key(key: str) -> str:
@@ -319,7 +331,8 @@ def _with_current_keys(table: Mapping[str, Any], name: str = "") -> dict[str, An
 
 
 def _merge(config: Any, values: Mapping[str, Any], prefix: str, *, from_text: bool = False) -> Any:
-    hints = typing.get_type_hints(type(config))
+    table: Any = type(config)
+    hints = _type_hints(table)
     changes = {}
     for given, value in values.items():
         # No warning: configs saved with a run keep their former keys.

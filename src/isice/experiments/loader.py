@@ -22,6 +22,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,10 @@ class Experiment:
 
     def cells(self) -> list[Cell]:
         """Return every combination of the axes with every seed, in the order of the file."""
+        return list(self._cells)
+
+    @cached_property
+    def _cells(self) -> tuple[Cell, ...]:
         count = math.prod(len(axis.values) for axis in self.axes) * len(self.seeds)
         if count > _MAX_CELLS:
             raise ValueError(
@@ -136,7 +141,7 @@ class Experiment:
                     )
                 found[cell.hash] = cell
         chosen = choose_identities(cell.config for cell in found.values())
-        return [replace(cell, identity=own) for cell, own in zip(found.values(), chosen, strict=True)]
+        return tuple(replace(cell, identity=own) for cell, own in zip(found.values(), chosen, strict=True))
 
     def _cells_at(self, at: dict[str, str], values: tuple[Value, ...]) -> Iterator[Cell]:
         repeats = {key: options for value in values for key, options in value.repeat.items()}
