@@ -7,7 +7,6 @@ EXTRAS = {
         "PIL",
         "sklearn",
         "lightning_fabric",
-        "torchmetrics",
         "tensorboard",
         "huggingface_hub",
         "rich",

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ._checks import check_int
 
@@ -43,7 +43,7 @@ class Scores:
 
 
 class ScoreKeeper:
-    """Accumulate predictions batch by batch and compute their :class:`Scores` with torchmetrics.
+    """Accumulate predictions batch by batch and compute their :class:`Scores`.
 
     Args:
         num_classes: Number of classes K.
@@ -57,24 +57,10 @@ class ScoreKeeper:
     """
 
     def __init__(self, num_classes: int) -> None:
-        from torchmetrics import Metric, MetricCollection
-        from torchmetrics.classification import (
-            MulticlassAccuracy,
-            MulticlassCalibrationError,
-            MulticlassConfusionMatrix,
-        )
-
         check_int("ScoreKeeper", "num_classes", num_classes, minimum=2)
-        # One process evaluates alone; by default, torchmetrics would wait for the others.
-        options: dict[str, Any] = {"num_classes": num_classes, "validate_args": False, "sync_on_compute": False}
-        metrics: dict[str, Metric | MetricCollection] = {
-            "ece": MulticlassCalibrationError(n_bins=CALIBRATION_BINS, **options),
-            "confusion": MulticlassConfusionMatrix(**options),
-        }
-        if num_classes >= 5:
-            metrics["top5"] = MulticlassAccuracy(top_k=5, average="micro", **options)
         self.num_classes = num_classes
-        self._metrics = MetricCollection(metrics, compute_groups=False)
+        # Per batch: true class, predicted class, confidence, and whether the top five hold the class.
+        self._batches: list[tuple[Tensor, ...]] = []
 
     def update(self, probabilities: "Tensor", target: "Tensor") -> None:
         """Add a batch of probabilities (B, K) and true classes (B,)."""
@@ -88,25 +74,39 @@ class ScoreKeeper:
                 f"ScoreKeeper: expected finite probabilities, got others for {bad} of {len(target)} images; "
                 "check the weights, or use a higher precision."
             )
-        self._metrics.to(probabilities.device).update(probabilities, target.to(probabilities.device))
+        target = target.to(probabilities.device)
+        best, classes = probabilities.topk(min(5, self.num_classes), dim=1)
+        among = (classes == target[:, None]).any(dim=1)
+        self._batches.append((target, probabilities.argmax(dim=1), best[:, 0], among))
 
     def scores(self) -> Scores:
         """Compute the scores of all batches so far."""
-        if not self._metrics["confusion"].update_called:
+        if not self._batches:
             raise ValueError("ScoreKeeper: expected at least one image, got none; call update() first.")
-        found = self._metrics.compute()
-        confusion = found["confusion"].cpu()
+        import torch
+
+        k = self.num_classes
+        target, predicted, confidence, among = (torch.cat(parts).cpu() for parts in zip(*self._batches, strict=True))
+        confusion = (target * k + predicted).bincount(minlength=k * k).reshape(k, k)
         correct, images = confusion.diagonal(), confusion.sum(dim=1)
-        n = int(images.sum())
+        n = len(target)
         rates = zip(correct.tolist(), images.tolist(), strict=True)
         return Scores(
             images=n,
             top1=int(correct.sum()) / n,
-            top5=float(found["top5"]) if "top5" in found else None,
-            ece=float(found["ece"]),
+            top5=int(among.sum()) / n if k >= 5 else None,
+            ece=_calibration_error(confidence, predicted == target),
             per_class=tuple(right / of if of else None for right, of in rates),
             confusion=confusion,
         )
+
+
+def _calibration_error(confidence: "Tensor", right: "Tensor") -> float:
+    """Return the mean |accuracy − confidence| of bins (low, high], weighted by their images."""
+    bins = (confidence.double() * CALIBRATION_BINS).ceil().long().clamp(1, CALIBRATION_BINS) - 1
+    gap = (right.double() - confidence.double()) / len(confidence)
+    sums: Tensor = gap.new_zeros(CALIBRATION_BINS).index_add_(0, bins, gap)
+    return float(sums.abs().sum())
 
 
 class MeanStd(NamedTuple):

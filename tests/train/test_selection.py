@@ -79,3 +79,20 @@ def test_settings_that_are_not_used_leave_the_hash():
     unset = ["optim.patience=none", "data.balanced=false", "wandb=project"]
     assert config_hash(override(TINY, unset)) == config_hash(TINY)
     assert config_hash(override(TINY, ["data.balanced=true"])) != config_hash(TINY)
+
+
+@pytest.mark.parametrize("rate", ["1e-12", "0.5"])  # the first epoch is the best one, or a later one
+def test_the_validation_images_are_evaluated_once_per_epoch(tmp_path, monkeypatch, rate):
+    calls, evaluate = [], Trainer.evaluate
+    monkeypatch.setattr(Trainer, "evaluate", lambda self, loader: calls.append(loader) or evaluate(self, loader))
+    config = override(TINY, ["optim.epochs=3", f"optim.lr={rate}", "select_on=val"])
+    record = train_run(config, tmp_path, build=build_linear)
+    assert len(calls) == 3
+    best = record["reported_epoch"]["epoch"]
+    assert record["accuracy"]["val"] == record["epochs"][best - 1]["val_accuracy"]
+    model, splits = Linear(), load_splits(config.data)
+    model.load_state_dict(read_checkpoint(tmp_path, "best").weights)
+    for name, split in (("val", splits.val), ("test", splits.test)):
+        images, targets = torch.stack([image for image, _ in split]), split.targets
+        accuracy = (model(images).argmax(dim=1) == targets).double().mean().item()
+        assert record["accuracy"][name] == pytest.approx(accuracy)

@@ -219,14 +219,21 @@ def _load_reported(trainer: Trainer) -> int:
     if best is None:
         trainer.save_best()  # written while the model is evaluated
         return trainer.state.done
-    weights = read_checkpoint(trainer.folder, "best").weights if fabric.is_global_zero else {}
-    load_weights_into(trainer.trained, fabric.broadcast(weights), str(trainer.folder))
-    return int(best["epoch"])
+    epoch = int(best["epoch"])
+    if epoch < trainer.state.done:  # otherwise the model still has the weights of that epoch
+        weights = read_checkpoint(trainer.folder, "best").weights if fabric.is_global_zero else {}
+        load_weights_into(trainer.trained, fabric.broadcast(weights), str(trainer.folder))
+    return epoch
 
 
 def _evaluate(trainer: Trainer, name: str, epoch: int) -> float:
-    """Return the accuracy on a split; rank 0 alone evaluates and stores the test scores."""
+    """Return the accuracy on a split; rank 0 alone evaluates and stores the test scores.
+
+    That on the validation images was computed at the end of the epoch.
+    """
     fabric, classes = trainer.fabric, trainer.splits.info.classes
+    if name == "val":
+        return float(trainer.state.rows[epoch - 1]["val_accuracy"])
     if name != "test" or len(classes) < 2:
         return trainer.evaluate(trainer.held_out[name])[0]
     return fabric.broadcast(_store_scores(trainer, epoch) if fabric.is_global_zero else 0.0)
