@@ -59,7 +59,7 @@ class ScoreKeeper:
     def __init__(self, num_classes: int) -> None:
         check_int("ScoreKeeper", "num_classes", num_classes, minimum=2)
         self.num_classes = num_classes
-        # Per batch: true class, predicted class, confidence, and whether the top five hold the class.
+        # Per batch: true and predicted class, confidence, and whether the top five hold the class.
         self._batches: list[tuple[Tensor, ...]] = []
 
     def update(self, probabilities: "Tensor", target: "Tensor") -> None:
