@@ -55,6 +55,15 @@ def test_dry_run_lists_the_runs_of_a_table():
     assert "48 to run, 0 finished; time unknown" in text
 
 
+def test_runs_without_a_published_number_need_all():
+    limits = ["--limit", "backbone=vgg16", "--limit", "dataset=mit"]
+    text, everything = (invoke("run", "table1", *limits, *more, "--dry-run") for more in ((), ("--all",)))
+    assert "11 to run, 0 finished" in text
+    assert "8 more runs have no published number; --all adds them." in text
+    assert "19 to run, 0 finished" in everything
+    assert "no published number" not in everything
+
+
 def test_missing_data_is_reported_before_anything_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("ISICE_DATA", "data")
     (tmp_path / "data" / "cub200").mkdir(parents=True)

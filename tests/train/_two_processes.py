@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from isice.config import override
+from isice.models import initialize
 from isice.train import train_run, trainer
 from isice.train.trainer import Trainer
 
@@ -38,13 +39,13 @@ def start_from_data(folder: Path) -> None:
 
     SyncBatchNorm needs GPUs: instead of a conversion, whether the pooling had started is saved.
     """
-    start, started = Trainer._initialize, []
+    start, started, calls = Trainer._initialize, [], []
 
     def start_and_save(self):
         torch.manual_seed(self.fabric.global_rank)
         torch.nn.init.normal_(self.model.pooling.centres)  # different in every process before the start
         start(self)
-        found = {"images": self.state.start_images, "pooling": self.model.pooling.state_dict()}
+        found = {"images": self.state.start_images, "calls": len(calls), "pooling": self.model.pooling.state_dict()}
         torch.save(found, folder / f"start{self.fabric.global_rank}.pt")
         started.append(True)
         self.config = override(self.config, ["sync_bn=true"])  # a CPU refuses it at first
@@ -55,6 +56,7 @@ def start_from_data(folder: Path) -> None:
 
     config = override(TINY, ["model.pooling=netvlad(n_clusters=4)", "optim.epochs=1"])
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "initialize", lambda *args: calls.append(args) or initialize(*args))
         patch.setattr(Trainer, "_initialize", start_and_save)
         patch.setattr(trainer, "convert_sync_batchnorm", convert)
         train_run(config, folder / "netvlad")

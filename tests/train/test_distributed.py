@@ -62,6 +62,7 @@ def test_two_processes_resume(two):
 def test_a_data_driven_start_is_that_of_rank_0_in_both_processes(two):
     first, second = (torch.load(two / f"start{rank}.pt", weights_only=True) for rank in range(2))
     assert first["images"] == second["images"] == record_of(two / "netvlad")["initialized_from_images"] == 256
+    assert (first["calls"], second["calls"]) == (1, 0)
     assert (first["pooling"]["centres"] >= -1e-6).all()  # means of training features, not random directions
     for name, value in first["pooling"].items():
         assert torch.equal(value, second["pooling"][name]), name

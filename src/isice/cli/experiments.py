@@ -79,8 +79,12 @@ def run(
     selected = select_cells(chosen, limit or (), shard=shard, only=only_cell, printed=not everything)
     cells = with_roots(selected, data_root)
     steps = plan(cells, find_records(pool), force=force)
+    sharded = shard is not None or only_cell is not None
     if dry_run or estimate:
         _show_plan(_measured(steps) if estimate else steps, f"{chosen.title} → {folder}")
+        left = 0 if everything or sharded else len(select_cells(chosen, limit or ())) - len(selected)
+        if left:
+            tell(f"{left} more runs have no published number; --all adds them.")
         return
     if chosen.kind in ("dataset", "samples"):
         cells = _with_data(cells)
@@ -103,7 +107,7 @@ def run(
         if is_main_process():
             tell("interrupted; rerun the same command to resume, finished runs are kept")
         raise
-    if shard is None and only_cell is None and is_main_process():
+    if not sharded and is_main_process():
         if images is not None or outcome.done:
             draw_heat_maps(folder, None, chosen.images if images is None else images)
         show_report(folder)
