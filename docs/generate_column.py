@@ -36,6 +36,13 @@ folder prints the same numbers. Of the runs of a method, those with the most epo
 """
 COMMANDS = """## Commands
 
+`data/cub200` holds CUB-200-2011: the archive, or its images as `train/<class>/*.jpg` and
+`test/<class>/*.jpg`. A machine that receives files in parts gets these two folders as several tar
+files, all unpacked into `data/cub200`. `isice run … --dry-run` says `no data` until all 5,994
+training and 5,794 test images are there. Images that were resized to 448×448 before they were sent
+are right for `paper_cnn`, which does the same. `published_cnn` needs their aspect ratio: send them
+with a shorter side of 448 pixels or more.
+
 ```
 isice run table1 --limit backbone=vgg16 --limit dataset=cub200 --data-root data --weights-root weights \\
     --out runs/column --set optim.epochs=32 --set data.cache=gpu --set precision=bf16 --set channels_last=true \\
@@ -48,6 +55,10 @@ Runs of 17 epochs had `optim.epochs=17`.
 
 The weights file must be named `vgg16.safetensors` in the folder of `--weights-root`. The records
 identify it by the SHA-256 of its content.
+
+The first command trains what has no record yet; `--limit method=mpn_cov,deep_cov` selects methods.
+`mpn_cov`, `deep_cov` and `deep_kspd` decompose matrices on the cores of the host, while the GPU
+waits. Start them in a second process beside the others: both may share `--out`.
 
 Finished runs are skipped. Copy every `record.json`, `config.toml`, `metrics.jsonl` and
 `evaluation.json` from `runs/column` to this folder, and back to `runs/column` on the next machine.

@@ -47,6 +47,17 @@ def test_files_are_looked_for(mine, tmp_path):
     assert "expected a folder 'test' or 'val' beside 'train'" in reason
 
 
+def test_an_incomplete_dataset_is_noticed_before_anything_runs(tmp_path):
+    for name in ("train/001.Heron", "test/001.Heron"):
+        (tmp_path / "cub200" / name).mkdir(parents=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / "cub200" / name / "0.jpg")
+    cells = with_roots([cell for cell in CELLS if cell.at["dataset"] == "cub200"], tmp_path)
+    ((_, reason),) = missing_data(cells).items()
+    assert "expected 200 classes in 'cub200', got 1" in reason
+    counted = [cell for cell in load_experiment("table6").cells() if cell.at["dataset"] == "cub200"]
+    assert missing_data(with_roots(counted, tmp_path)) == {}
+
+
 def test_a_download_needs_a_name_and_no_folder():
     cells = load_experiment("table3").with_settings(["data.download=true"]).cells()
     assert missing_data(cells)["aircraft", None] == "no folder given"

@@ -35,12 +35,19 @@ def dataset_key(cell: Cell) -> DatasetKey | None:
 
 
 def missing_data(cells: Iterable[Cell]) -> dict[DatasetKey, str]:
-    """Return the datasets that cannot be loaded, with the reason. No image is decoded."""
-    configs = {(data.name, data.root): data for data in map(_data_of, cells) if data is not None}
-    return {place: reason for place, config in configs.items() if (reason := _missing(config)) is not None}
+    """Return the datasets that cannot be loaded, with the reason. No image is decoded.
+
+    Runs also need all images; a table or figure of datasets shows those that are there.
+    """
+    found: dict[DatasetKey, tuple[DataConfig, bool]] = {}
+    for cell in cells:
+        if (data := _data_of(cell)) is not None:
+            whole = not isinstance(cell.config, DatasetConfig)
+            found[data.name, data.root] = data, whole or found.get((data.name, data.root), (data, False))[1]
+    return {place: reason for place, asked in found.items() if (reason := _missing(*asked)) is not None}
 
 
-def _missing(config: DataConfig) -> str | None:
+def _missing(config: DataConfig, whole: bool) -> str | None:
     if config.root is None:
         return "no folder given"
     if config.download:
@@ -48,9 +55,13 @@ def _missing(config: DataConfig) -> str | None:
     if not Path(config.root).expanduser().is_dir():
         return f"{config.root} does not exist"
     from ..data import dataset_info
+    from ..data.splits import checked_classes
 
+    info = dataset_info(config.name)
     try:
-        dataset_info(config.name).load(config)
+        loaded = info.load(config)
+        if whole:
+            checked_classes(config, info, loaded)
     except (ValueError, OSError) as error:
         return str(error).removeprefix("data: ").rstrip(".")
     return None

@@ -55,7 +55,7 @@ def load_splits(config: DataConfig, info: DatasetInfo | None = None) -> Splits:
     """
     info = info_in_use(config, info)
     loaded = info.load(config)
-    info = dataclasses.replace(info, classes=_checked_classes(config, info, loaded))
+    info = dataclasses.replace(info, classes=checked_classes(config, info, loaded))
     train_transform, eval_transform = _transforms(config, info)
     sources, skipped = _readable(config, {"train": loaded.train, "val": loaded.val, "test": loaded.test})
     train, val, test = sources["train"], sources["val"], sources["test"]
@@ -96,7 +96,7 @@ def info_in_use(config: DataConfig, info: DatasetInfo | None = None) -> DatasetI
     )
 
 
-def _checked_classes(config: DataConfig, info: DatasetInfo, loaded: Loaded) -> tuple[str, ...]:
+def checked_classes(config: DataConfig, info: DatasetInfo, loaded: Loaded) -> tuple[str, ...]:
     """Return the classes, after verifying the numbers of classes and images."""
     if info.num_classes not in (None, len(loaded.classes)):
         raise ValueError(
