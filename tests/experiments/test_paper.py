@@ -181,3 +181,8 @@ def test_the_experiments_that_the_text_names():
     assert len(grid) == 147
     assert "isice(sparsity=1e-05, step_size=20.0, n_iter=10)" in grid
     assert {cell.config.data.val_fraction for cell in load_experiment("hyperparameters").cells()} == {0.2}
+
+
+def test_smso_of_table_1_has_its_batch_normalisation():
+    specs = {cell.config.model.pooling for cell in load_experiment("table1").cells() if cell.at["method"] == "smso"}
+    assert specs == {"smso(batch_norm=True)"}

@@ -1,6 +1,8 @@
 """Text wrapping by rendered width, for labels below figures."""
 
 import re
+from bisect import bisect_right
+from functools import lru_cache
 
 import matplotlib as mpl
 from matplotlib.font_manager import FontProperties
@@ -36,10 +38,15 @@ def _wrap(rest: str, width: float, font: FontProperties, lines: int) -> list[str
 
 def _fitting_characters(text: str, width: float, font: FontProperties, end: str = "") -> int:
     """Count the leading characters that fit with ``end`` after them, at least one."""
-    count = len(text)
-    while count > 1 and TextPath((0, 0), text[:count] + end, prop=font).get_extents().width > width:
-        count -= 1
-    return count
+    if _rendered_width(text + end, font) <= width:
+        return len(text)
+    return 1 + bisect_right(range(2, len(text)), width, key=lambda count: _rendered_width(text[:count] + end, font))
+
+
+@lru_cache(maxsize=4096)
+def _rendered_width(text: str, font: FontProperties) -> float:
+    """Return the width in points; figures are drawn once per theme, with the same texts."""
+    return float(TextPath((0, 0), text, prop=font).get_extents().width)
 
 
 def _line_end(text: str, count: int) -> int:
