@@ -127,7 +127,9 @@ class Backbone(nn.Module):
         try:
             with torch.no_grad():
                 # Some timm heads pool even with global_pool=""; then use the features before them.
-                if is_timm(self.model) and not (self._extract is call and is_map(call(self.model, blank))):
+                if is_timm(self.model):
+                    if self._extract is call and is_map(found := call(self.model, blank)):
+                        return to_map(self.name, self.model, found, self.built_for).shape[1]
                     self._extract = call_forward_features
                     remove_bypassed_head(self.model)
                 return self._features(blank).shape[1]
