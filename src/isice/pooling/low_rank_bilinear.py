@@ -30,7 +30,10 @@ class LowRankBilinear(Pooling):
     reference = "Kong, Fowlkes: Low-rank Bilinear Pooling for Fine-Grained Classification, CVPR 2017"
     fidelity = "reconstructed"
     evidence = "the scores in aimerykong's published code (bisvm_posneg_UUreg_forward.m)"
-    assumed = "100 components and rank 8; no power normalisation; division by the number of positions"
+    assumed = (
+        "100 components and rank 8; no power normalisation; division by the number of positions; random factors of "
+        "standard deviation 0.1/√components at the start"
+    )
     needs_num_classes = True
     wants_data = True
 
@@ -54,7 +57,9 @@ class LowRankBilinear(Pooling):
         self.n_components, self.rank, self.power_norm, self.average = n_components, rank, power_norm, average
         self.out_features = num_classes
         self.projection = nn.Parameter(nn.init.orthogonal_(torch.empty(n_components, in_channels)))
-        self.factors = nn.Parameter(torch.randn(num_classes, rank, n_components) / n_components**0.5)
+        # Small, so that the first scores are near zero: they are squares, and the leading component of
+        # features that are not centred would otherwise give every class a large random bias.
+        self.factors = nn.Parameter(0.1 * torch.randn(num_classes, rank, n_components) / n_components**0.5)
         self.bias = nn.Parameter(torch.zeros(num_classes))
 
     @torch.no_grad()
