@@ -32,6 +32,13 @@ def test_steps_are_extrapolated_to_epochs_and_evaluations(two_seconds):
     assert cost.seconds == pytest.approx(5 * (16 * step + 269 * evaluated) + 450 * evaluated)
 
 
+def test_memory_is_that_of_a_step_and_of_cached_images(two_seconds, monkeypatch):
+    monkeypatch.setattr(_estimate, "peak_bytes", lambda step, device: 3 * 2**30)
+    plain, cached = estimate_costs([TINY, override(TINY, ["data.cache=gpu", "data.image_size=512"])])
+    assert plain.gib == 3
+    assert cached.gib == pytest.approx(3 + (1347 + 450) * 512**2 / 2**30)
+
+
 def test_evaluations_on_the_test_images_count_in_every_epoch(two_seconds):
     last, test = estimate_costs([override(TINY, [f"select_on={split}"]) for split in ("last", "test")])
     assert test.seconds - last.seconds == pytest.approx(5 * 450 * last.step_seconds / 64 / 3)
