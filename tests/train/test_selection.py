@@ -96,3 +96,18 @@ def test_the_validation_images_are_evaluated_once_per_epoch(tmp_path, monkeypatc
         images, targets = torch.stack([image for image, _ in split]), split.targets
         accuracy = (model(images).argmax(dim=1) == targets).double().mean().item()
         assert record["accuracy"][name] == pytest.approx(accuracy)
+
+
+def test_the_weights_of_an_earlier_epoch_are_evaluated(tmp_path, monkeypatch):
+    found = iter([(0.9, 1.0), *[(0.1, 1.0)] * 9])
+    monkeypatch.setattr(Trainer, "evaluate", lambda self, loader: next(found))
+    config = override(TINY, ["optim.epochs=10", "select_on=val"])
+    record = train_run(config, tmp_path, build=build_linear)
+    assert record["reported_epoch"]["epoch"] == 1
+    test, model, accuracy = load_splits(config.data).test, Linear(), {}
+    images = torch.stack([image for image, _ in test])
+    for which in ("best", "last"):
+        model.load_state_dict(read_checkpoint(tmp_path, which).weights)
+        accuracy[which] = (model(images).argmax(dim=1) == test.targets).double().mean().item()
+    assert record["accuracy"]["test"] == pytest.approx(accuracy["best"])
+    assert accuracy["best"] != accuracy["last"]
