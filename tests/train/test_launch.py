@@ -1,8 +1,5 @@
 """Devices, processes and precision of a run."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -59,16 +56,3 @@ def test_numbers_copied_from_a_gpu_are_those_of_the_call():
     numbers = copy_to_host(values.sum(), values.max())
     values.zero_()
     assert numbers() == [10.0, 4.0]
-
-
-def test_fabric_does_not_import_torchmetrics():
-    """It would import scipy and matplotlib for one version number, a quarter of all modules."""
-    code = """
-import sys
-from isice.config import RunConfig
-from isice.train.launch import create_fabric
-create_fabric(RunConfig(device="cpu"))
-print({"torchmetrics", "matplotlib", "lightning_fabric"} & sys.modules.keys(), None in sys.modules.values())
-"""
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed == "{'lightning_fabric'} False\n"

@@ -57,8 +57,9 @@ class LowRankBilinear(Pooling):
         self.n_components, self.rank, self.power_norm, self.average = n_components, rank, power_norm, average
         self.out_features = num_classes
         self.projection = nn.Parameter(nn.init.orthogonal_(torch.empty(n_components, in_channels)))
-        # Small, so that the first scores are near zero: they are squares, and the mean of features
-        # that are not centred would otherwise give every class a large random bias.
+        # Small, so that the first scores are near zero, as those of a linear classifier: they are
+        # squares, and the mean of features that are not centred would give every class a large
+        # random bias.
         self.factors = nn.Parameter(0.1 * torch.randn(num_classes, rank, n_components) / n_components**0.5)
         self.bias = nn.Parameter(torch.zeros(num_classes))
 

@@ -4,7 +4,6 @@ import atexit
 import copy
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -28,11 +27,10 @@ def create_fabric(config: RunConfig, *, loggers: Sequence[Any] = ()) -> "Fabric"
     Under torchrun or SLURM their processes are used; otherwise Fabric starts ``devices`` ×
     ``nodes``. ``loggers`` are Fabric's own, or have its ``log_metrics`` and ``finalize``.
     """
-    with _not_imported("torchmetrics"):
-        try:
-            from lightning_fabric import Fabric
-        except ImportError:  # the package lightning contains it under another name
-            from lightning.fabric import Fabric  # type: ignore[no-redef]
+    try:
+        from lightning_fabric import Fabric
+    except ImportError:  # the package lightning contains it under another name
+        from lightning.fabric import Fabric  # type: ignore[no-redef]
 
     for name in ("lightning_fabric", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -56,23 +54,6 @@ def create_fabric(config: RunConfig, *, loggers: Sequence[Any] = ()) -> "Fabric"
     if fabric.world_size > 1:
         atexit.register(_destroy_process_group)
     return fabric
-
-
-@contextmanager
-def _not_imported(package: str) -> Iterator[None]:
-    """Hide a package, unless it is imported already.
-
-    Fabric imports torchmetrics for its version number alone, and with it a quarter of all modules
-    that a run needs.
-    """
-    hidden = package not in sys.modules
-    if hidden:
-        sys.modules[package] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        if hidden:
-            del sys.modules[package]
 
 
 def _destroy_process_group() -> None:
