@@ -118,8 +118,7 @@ def graphical_lasso(
         penalty = _penalty("graphical_lasso", cov, sparsity, weights, scale)
         if check_input and not torch.compiler.is_compiling():
             check_solvable(cov, penalty, weights, penalize_diagonal)
-        shape = torch.broadcast_shapes(cov.shape[:-2], penalty.shape[:-2])
-        size = cov.shape[-1]
+        shape, size = common_shape("graphical_lasso", cov, cov.shape[:-2], penalty=penalty), cov.shape[-1]
         flat_cov = cov.expand(*shape, size, size).reshape(-1, size, size)
         flat_penalty = penalty.expand((*shape, *penalty.shape[-2:])).reshape((-1, *penalty.shape[-2:]))
         if polish is None:
@@ -318,15 +317,15 @@ def _penalty(who: str, cov: Tensor, sparsity: float | Tensor, weights: Tensor | 
     common_shape(who, cov, cov.shape[:-2], sparsity=penalty, weights=penalty if weights is None else weights)
     if weights is not None:
         penalty = penalty * weights.to(penalty)
+    if scale == "raw":
+        return penalty
     variance = cov.diagonal(dim1=-2, dim2=-1).double()
     if scale == "correlation":
         # The square root of a variance of zero has no derivative.
         positive = variance > 0
         deviation = torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0)
-        penalty = penalty * (deviation.unsqueeze(-1) * deviation.unsqueeze(-2))
-    elif scale == "trace":
-        penalty = penalty * variance.sum(-1)[..., None, None]
-    return penalty
+        return penalty * (deviation.unsqueeze(-1) * deviation.unsqueeze(-2))
+    return penalty * variance.sum(-1)[..., None, None]
 
 
 def _flat_init(init: Tensor | GraphicalLassoResult | None, shape: torch.Size, cov: Tensor) -> Tensor | None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .certificate import chunks, duality_gap, inverse_if_positive
 from .polish import MAX_STEPS, solve_on_support
-from .solver import SATURATE, SINGLE_PRECISION_LIMIT, Outputs, largest_penalty, solve
+from .solver import SATURATE, SINGLE_PRECISION_LIMIT, Outputs, exceeds_largest_penalty, largest_penalty, solve
 
 # Accuracy and largest number of steps of an unpolished float32 gradient's system; the solution
 # itself is off by 1 to 20 %.
@@ -42,9 +42,9 @@ class Problem(NamedTuple):
         penalty = _limited(self.penalty, dtype).to(dtype)
         standard, weights, scale, solvable = standardize(self.cov.to(dtype), penalty, self.penalize_diagonal)
         del penalty
-        limit = largest_penalty(standard)
-        limited = bool((weights.amax((-2, -1), keepdim=True) > limit).any())
+        limited = exceeds_largest_penalty(standard, weights)
         if limited:
+            limit = largest_penalty(standard)
             forbidden = weights > limit
             torch.minimum(weights, limit, out=weights)
         start = None if init is None else _finite_start(init.to(dtype), scale * scale.mT, solvable)
@@ -128,7 +128,7 @@ def _is_finite(matrices: Tensor) -> Tensor:
     if not matrices.numel():
         return torch.ones(len(matrices), dtype=torch.bool, device=matrices.device)
     flat = matrices.flatten(1)  # two passes are faster than aminmax, which is not vectorised
-    return torch.isfinite(flat.amin(1)) & torch.isfinite(flat.amax(1))
+    return (flat.amin(1) > -math.inf) & (flat.amax(1) < math.inf)
 
 
 def _finite_start(init: Tensor, units: Tensor, solvable: Tensor) -> Tensor:

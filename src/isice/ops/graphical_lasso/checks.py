@@ -16,19 +16,21 @@ def check_solvable(cov: Tensor, penalty: Tensor, weights: Tensor | None, penaliz
     if weights is not None:
         check_weights(who, weights.detach())
     check_finite_symmetric(who, cov, penalty)
-    if bool((penalty < 0).any()):
-        raise ValueError(f"{who}: expected sparsity ≥ 0, got {float(penalty.min()):.3g}.")
+    smallest = float(penalty.min()) if penalty.numel() else 1.0
+    if smallest < 0:
+        raise ValueError(f"{who}: expected sparsity ≥ 0, got {smallest:.3g}.")
     variance = cov.diagonal(dim1=-2, dim2=-1)
     if penalize_diagonal:
         full = penalty.expand(*penalty.shape[:-2], cov.shape[-1], cov.shape[-1])
         variance = variance + full.diagonal(dim1=-2, dim2=-1)
-    if bool((variance < torch.finfo(cov.dtype).tiny).any()):
+    if variance.numel() and float(variance.min()) < torch.finfo(cov.dtype).tiny:
         advice = "drop constant variables" if penalize_diagonal else "drop constant variables or penalize the diagonal"
         raise ValueError(
             f"{who}: expected a positive variance for every variable, got {float(variance.min()):.3g}, so the "
             f"problem has no minimum; {advice}, with scale='raw' or 'trace'."
         )
-    if bool((penalty == 0).flatten(-2).all(-1).any()) and bool((torch.linalg.cholesky_ex(cov).info != 0).any()):
+    unpenalized = smallest == 0 and bool((penalty == 0).flatten(-2).all(-1).any())
+    if unpenalized and bool((torch.linalg.cholesky_ex(cov).info != 0).any()):
         raise ValueError(
             f"{who}: expected positive definite matrices where sparsity is 0, got a singular one, so the "
             "problem has no minimum; use a sparsity above 0."
@@ -46,6 +48,8 @@ def as_numbers(who: str, name: str, value: Any, **options: Any) -> Tensor:
 def common_shape(who: str, cov: Tensor, batch: torch.Size, **penalties: Tensor) -> torch.Size:
     """Broadcast the shapes of the batch and of penalties (..., D, D) or (..., 1, 1)."""
     shapes = [penalty.shape[:-2] for penalty in penalties.values()]
+    if all(shape in (batch, ()) for shape in shapes):
+        return batch
     try:
         shape: torch.Size = torch.broadcast_shapes(batch, *shapes)
     except RuntimeError:
@@ -80,7 +84,7 @@ def check_weights(who: str, weights: Tensor) -> None:
 
 def check_finite_symmetric(who: str, cov: Tensor, penalty: Tensor) -> None:
     """Raise ValueError unless matrices and penalties are finite and the matrices symmetric."""
-    finite_penalty = bool(torch.isfinite(penalty).all())
+    finite_penalty = math.isfinite(float(penalty.sum())) or bool(torch.isfinite(penalty).all())
     if finite_penalty and torch.equal(cov, cov.mT) and math.isfinite(float(cov.sum())):
         return
     # ∞ − ∞ is NaN, so the difference reveals every non-finite entry.

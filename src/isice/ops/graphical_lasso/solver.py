@@ -78,6 +78,13 @@ def largest_penalty(cov: Tensor) -> Tensor:
     return 2 * torch.maximum(-cov.amin((-2, -1), keepdim=True), cov.amax((-2, -1), keepdim=True))
 
 
+def exceeds_largest_penalty(cov: Tensor, penalty: Tensor) -> bool:
+    """Return whether a penalty (B, D, D) is above :func:`largest_penalty`, at least two."""
+    if not penalty.numel() or float(penalty.max()) <= 2.0:
+        return False
+    return bool((penalty.amax((-2, -1), keepdim=True) > largest_penalty(cov)).any())
+
+
 def _solve_by_components(
     cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: Tensor | None, strategy: Strategy | None
 ) -> Outputs:
@@ -118,7 +125,7 @@ def solve_connected(
     if not bool(penalty.any()):
         return _unpenalized(cov)
     chosen = strategy or Strategy.fastest(cov)
-    bound, quick = tol * count.double(), max(tol, POLISH_BELOW) * count.double()
+    quick = max(tol, POLISH_BELOW) * count.double()
     single = cov.dtype == torch.float32
     inverse = None
     if _suit_numpy(cov, strategy):
@@ -138,6 +145,7 @@ def solve_connected(
         )
     if not single and tol < POLISH_BELOW:
         solution, inverse = polish(cov, penalty, solution), None
+        bound = tol * count.double()
         if bool((solution.gap > bound).any()):  # the support was wrong
             more = _in_double_precision(cov, penalty, bound, 2 * max_iter, strategy, solution)
             solution = polish(cov, penalty, more)
