@@ -161,8 +161,8 @@ def _suit_numpy(cov: Tensor, strategy: Strategy | None) -> bool:
 def _one_by_one(
     cov: Tensor, penalty: Tensor, bound: Tensor, max_iter: int, init: Tensor | None
 ) -> tuple[Solution, Tensor]:
-    inits = itertools.repeat(None) if init is None else init.split(1)
-    problems = zip(cov.split(1), penalty.split(1), bound.tolist(), inits, strict=False)
+    inits = itertools.repeat(None) if init is None else init.unbind()
+    problems = zip(cov.unbind(), penalty.unbind(), bound.tolist(), inits, strict=False)
     parts = [small_admm(*problem, max_iter) for problem in problems]
     if len(parts) == 1:
         return parts[0]
