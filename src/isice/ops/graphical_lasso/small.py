@@ -116,7 +116,7 @@ class SmallAdmm:
         self.rho = rho or math.sqrt(norm(self.v) * self.norm_s) / norm(theta) or 1.0
         theta = theta.astype(dtype)
         self.z = self.rho * theta  # ρZ
-        self.theta_step = SmallThetaStep(theta, begin)
+        self.theta_step = SmallThetaStep(theta, max(begin, ACCELERATE))
         self.iteration, self.begin = iteration, begin
         self.anderson: SmallAnderson | None = None
 

@@ -15,6 +15,7 @@ from .theta_step import Guard, half_theta_by_eigh
 Matrix = NDArray[Any]  # float32 or float64
 
 MAX_CONDITION = 1e4  # far above that of a series of MAX_TERMS
+SMALL_RESIDUAL = 0.1  # residual at which a correction is taken even if it has grown
 LONG_SERIES = 4  # terms from which a decomposition pays off once ρ is constant
 
 
@@ -27,7 +28,7 @@ class SmallThetaStep:
 
     Attributes:
         theta: The last Θ.
-        settled: Iteration after which ρ changes only at restarts.
+        settled: Iteration after which ρ changes only at restarts, and a decomposition may pay off.
     """
 
     def __init__(self, theta: Matrix, settled: int) -> None:
@@ -57,7 +58,7 @@ class SmallThetaStep:
             return self.basis.half_solution(excess)
         self.basis = None
         series = inverse_series(math.sqrt(norm(x @ x)) / smallest, iteration)
-        if series is None or not self.guard.accepts(residual, iteration):
+        if series is None or not (self.guard.accepts(residual, iteration) or residual < SMALL_RESIDUAL):
             return None
         if iteration > self.settled and len(series.coefficients) >= LONG_SERIES:
             self.basis = Eigenbasis.of(x, smallest)
