@@ -13,7 +13,7 @@ def test_leave_one_out_equals_refits(size, penalty, monkeypatch):
     vectors = torch.randn(40, size, generator=generator) + 0.4 * torch.randn(4, size, generator=generator)[labels]
     held_out = torch.arange(40) >= 30
     monkeypatch.setattr(linear_probe, "PENALTIES", torch.tensor([penalty], dtype=torch.float64))
-    found = linear_probe.probe(vectors, labels, held_out)
+    found, right = linear_probe.probe(vectors, labels, held_out)
     x, y, val = vectors[:30].double(), labels[:30], vectors[30:].double()
     centred = x - x.mean(0)
     amount = penalty * centred.square().sum() / 30
@@ -25,7 +25,8 @@ def test_leave_one_out_equals_refits(size, penalty, monkeypatch):
         return (at - mean) @ slope + target.mean(0)
 
     everything = torch.arange(30)
-    assert found["accuracy"] == pytest.approx((scores(everything, val).argmax(1) == labels[30:]).double().mean())
+    assert torch.equal(right, scores(everything, val).argmax(1) == labels[30:])
+    assert found["accuracy"] == pytest.approx(right.double().mean())
     right = [int(scores(everything[everything != i], x[i : i + 1]).argmax()) == int(y[i]) for i in range(30)]
     assert found["leave_one_out"] == pytest.approx(sum(right) / 30)
     assert 0.2 < found["leave_one_out"] < 1
