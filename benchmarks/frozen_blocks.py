@@ -81,9 +81,9 @@ class Images(NamedTuple):
     classes: int
 
 
-def read_images(data: Path, size: int) -> Images:
-    """Decode the training images and split them."""
-    folders = sorted((data / "train").iterdir())
+def read_images(data: Path, size: int, classes: int | None = None) -> Images:
+    """Decode the training images of the first classes, by default of all, and split them."""
+    folders = sorted((data / "train").iterdir())[:classes]
     files = [(file, k) for k, folder in enumerate(folders) for file in sorted(folder.iterdir())]
     with ThreadPoolExecutor() as pool:
         pixels = torch.stack(list(pool.map(lambda item: decode(item[0], size), files)))

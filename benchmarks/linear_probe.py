@@ -34,7 +34,7 @@ from isice.ops.signed_sqrt import l2_normalize
 from isice.pooling import create_pooling
 from isice.records import commit
 
-REFERENCE = "isqrt_cov"  # the pooling that the others are compared with, image by image
+REFERENCE = "isqrt_cov"  # the other poolings are compared with it, image by image
 PC, CENTRED = "partial_correlation", "partial_correlation(center=True, {})"
 KP = "kernel_pooling"
 UNIT, RANDOM = "unit positions", "random start"
@@ -82,7 +82,7 @@ def load(args: argparse.Namespace) -> Data:
     """Decode the training images and compute the convolutions, or read them from the cache."""
     if args.cache is not None and args.cache.exists():
         return Data(**torch.load(args.cache))
-    images = read_images(args.data, args.size)
+    images = read_images(args.data, args.size, args.classes)
     network = backbone(args.network, args.weights)
     mean, std = (network.model.pretrained_cfg[name] for name in ("mean", "std"))
     features = apply(network, images.pixels, torch.device("cpu"), mean, std)
@@ -169,9 +169,10 @@ def compared(right: Tensor, reference: Tensor) -> dict[str, int]:
 
 
 def chosen(groups: list[str], poolings: list[str] | None) -> list[tuple[str, str]]:
-    """Return groups and poolings to run."""
+    """Return groups and poolings to run, first the one that the others are compared with."""
+    first = ("baselines", REFERENCE)
     pairs = [(group, pooling) for group in groups for pooling in GROUPS[group]]
-    return [pair for pair in pairs if poolings is None or pair[1] in poolings]
+    return [first, *(pair for pair in pairs if pair != first and pair[1] in (poolings or pair))]
 
 
 def main() -> int:
@@ -185,6 +186,7 @@ def main() -> int:
     parser.add_argument("--poolings", nargs="+", help="of these groups; all by default")
     parser.add_argument("--channels", nargs="+", type=int, default=[256])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--classes", type=int, help="use the first of them; all by default")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--cache", type=Path, help="file to keep the features in")
     parser.add_argument("--append", action="store_true")
@@ -195,8 +197,6 @@ def main() -> int:
     for channels in args.channels:
         for seed in args.seeds:
             features = reduced(data, channels, seed)
-            vectors, _ = pooled("baselines", REFERENCE, features, data.held_out)
-            _, reference = probe(vectors, data.labels, data.held_out)
             for group, pooling in chosen(args.only, args.poolings):
                 start = time.perf_counter()
                 key = {"data": args.name, "network": args.network, "group": group, "pooling": pooling}
@@ -204,7 +204,10 @@ def main() -> int:
                 rows = [row for row in rows if not key.items() <= row.items()]
                 vectors, found = pooled(group, pooling, features, data.held_out)
                 found |= {"std": float(vectors.var(dim=0).mean().sqrt()), "commit": commit()}
+                found["classes"] = int(data.labels.max()) + 1
                 best, right = probe(vectors, data.labels, data.held_out)
+                if pooling == REFERENCE:
+                    reference = right
                 rows.append(key | found | best | compared(right, reference))
                 del vectors  # release its memory
                 print(rows[-1], f"{time.perf_counter() - start:.0f} s", flush=True)
