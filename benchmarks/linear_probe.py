@@ -213,6 +213,7 @@ def main() -> int:
                 print(rows[-1], f"{time.perf_counter() - start:.0f} s", flush=True)
                 title = f"linear classifier on frozen features, held-out training images, {args.size} px"
                 command = "python benchmarks/linear_probe.py --data FOLDER --weights FILE"
+                command += f" --network {args.network} --name {args.name}"
                 write_results(args.out, title, command, seed, torch.device("cpu"), rows)
     return 0
 
