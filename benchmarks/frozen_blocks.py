@@ -12,6 +12,7 @@ import argparse
 import math
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,9 +81,9 @@ class Images(NamedTuple):
     classes: int
 
 
-def read_images(data: Path, size: int) -> Images:
-    """Decode the training images and split them."""
-    folders = sorted((data / "train").iterdir())
+def read_images(data: Path, size: int, classes: int | None = None) -> Images:
+    """Decode the training images of the first classes, by default of all, and split them."""
+    folders = sorted((data / "train").iterdir())[:classes]
     files = [(file, k) for k, folder in enumerate(folders) for file in sorted(folder.iterdir())]
     with ThreadPoolExecutor() as pool:
         pixels = torch.stack(list(pool.map(lambda item: decode(item[0], size), files)))
@@ -120,12 +121,14 @@ def blocks(weights: Path) -> nn.Sequential:
 
 
 @torch.no_grad()
-def apply(frozen: nn.Module, images: Tensor, device: torch.device) -> Tensor:
+def apply(
+    frozen: nn.Module, images: Tensor, device: torch.device, mean: Sequence[float] = MEAN, std: Sequence[float] = STD
+) -> Tensor:
     """Compute the frozen blocks of bytes (B, 3, H, W) in bfloat16."""
-    mean, std = (255 * torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (MEAN, STD))
+    shift, factor = (255 * torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (mean, std))
     found = []
     for part in images.split(100):
-        x = ((part.to(device).float() - mean) / std).contiguous(memory_format=torch.channels_last)
+        x = ((part.to(device).float() - shift) / factor).contiguous(memory_format=torch.channels_last)
         with torch.autocast(device.type, torch.bfloat16):
             found.append(frozen(x).to(torch.bfloat16))
     return torch.cat(found)

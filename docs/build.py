@@ -17,6 +17,7 @@ NAMES = (
     "readme",
     "accuracy",
     "column",
+    "linear_probe",
     "choosing",
     "methods",
     "benchmarks",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import generate_column
+import generate_linear_probe
 from benchmarks.pages import RESULTS, ROOT, filled, read_results, table
 from generate_readme import CUB, POOLINGS, SIZES, short_runs
 from scipy.stats import binomtest, ttest_ind
@@ -31,8 +32,6 @@ RENAMED = {
     "rate 4e-5, head 3 ×": "backbone rate 4e-5",
     "rate 3e-4, head 1 ×": "backbone rate 3e-4",
 }
-# Groups of the linear probe that change the input or the start of a pooling.
-VARIANTS = ("unit positions", "random start")
 # Augmentations of `shrinkage_recipe` that are recorded; a folder is named after its augmentation.
 AUGMENTATIONS = {
     "plain": "flips only",
@@ -48,7 +47,7 @@ def pages() -> dict[Path, str]:
         "poolings": poolings(),
         "seeds": seeds(),
         "held-out": held_out(),
-        "probe": probe(),
+        "probe-summary": generate_linear_probe.summary(),
         "search": search(),
         "recipes": recipes(),
         "augmented": augmented(),
@@ -104,26 +103,6 @@ def held_out() -> str:
 
 def _renamed(label: str) -> str:
     return RENAMED.get(label, label)
-
-
-def probe() -> str:
-    """Return the held-out accuracy of linear classifiers on frozen features."""
-    measures = ("accuracy", "leave_one_out")
-    rows = [
-        (_variant(row), *(f"{100 * row[name]:.1f}" for name in measures), _rounded(row.get("ridge")))
-        for row in read_results("linear_probe")["rows"]
-        if row["channels"] == 256 and row["seed"] == 0
-    ]
-    return table(["pooling", "held out, %", "leave-one-out, %", "ridge estimated"], rows)
-
-
-def _variant(row: dict[str, Any]) -> str:
-    """Return the pooling, and how its input or start differs."""
-    return f"`{row['pooling']}`" + (f", {row['group']}" if row["group"] in VARIANTS else "")
-
-
-def _rounded(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
 
 
 def recipes() -> str:

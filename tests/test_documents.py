@@ -26,8 +26,8 @@ from isice.report import write_report
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 GENERATORS = (
-    "readme", "accuracy", "column", "choosing", "methods", "benchmarks", "graphical_lasso", "scaling", "gpu",
-    "gallery", "api", "cli",
+    "readme", "accuracy", "column", "linear_probe", "choosing", "methods", "benchmarks", "graphical_lasso", "scaling",
+    "gpu", "gallery", "api", "cli",
 )  # fmt: skip
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *RESULTS.rglob("README.md")]
 MODULES = sorted(

@@ -1,8 +1,14 @@
 """The linear probe of the benchmarks: leave-one-out against explicit refits."""
 
+import importlib
+from pathlib import Path
+
+import numpy as np
 import pytest
+import timm
 import torch
 from benchmarks import linear_probe
+from safetensors.torch import save_file
 
 
 @pytest.mark.parametrize("size", [5, 60])
@@ -13,7 +19,7 @@ def test_leave_one_out_equals_refits(size, penalty, monkeypatch):
     vectors = torch.randn(40, size, generator=generator) + 0.4 * torch.randn(4, size, generator=generator)[labels]
     held_out = torch.arange(40) >= 30
     monkeypatch.setattr(linear_probe, "PENALTIES", torch.tensor([penalty], dtype=torch.float64))
-    found = linear_probe.probe(vectors, labels, held_out)
+    found, right = linear_probe.probe(vectors, labels, held_out)
     x, y, val = vectors[:30].double(), labels[:30], vectors[30:].double()
     centred = x - x.mean(0)
     amount = penalty * centred.square().sum() / 30
@@ -25,7 +31,8 @@ def test_leave_one_out_equals_refits(size, penalty, monkeypatch):
         return (at - mean) @ slope + target.mean(0)
 
     everything = torch.arange(30)
-    assert found["accuracy"] == pytest.approx((scores(everything, val).argmax(1) == labels[30:]).double().mean())
+    assert torch.equal(right, scores(everything, val).argmax(1) == labels[30:])
+    assert found["accuracy"] == pytest.approx(right.double().mean())
     right = [int(scores(everything[everything != i], x[i : i + 1]).argmax()) == int(y[i]) for i in range(30)]
     assert found["leave_one_out"] == pytest.approx(sum(right) / 30)
     assert 0.2 < found["leave_one_out"] < 1
@@ -47,3 +54,38 @@ def test_unit_positions_forget_the_length_of_a_position_and_a_random_start_the_d
     layer = linear_probe.create_pooling("netvlad(n_clusters=2)", 4)
     torch.testing.assert_close(vectors(linear_probe.RANDOM, x), layer(x).detach())
     assert (vectors("baselines", x) - layer(x)).abs().max() > 0.01
+
+
+def test_the_network_is_the_one_of_the_file_and_absent_weights_are_an_error(tmp_path):
+    model = timm.create_model("test_resnet").eval()
+    weights = {key: value.half() for key, value in model.state_dict().items() if not key.startswith("fc.")}
+    file = tmp_path / "weights.safetensors"
+    save_file(weights, file)
+    images = torch.rand(2, 3, 64, 64)
+    model.load_state_dict({key: value.float() for key, value in weights.items()}, strict=False)
+    torch.testing.assert_close(linear_probe.backbone("test_resnet", file)(images), model.forward_features(images))
+    weights.pop("conv1.0.weight")
+    save_file(weights, file)
+    with pytest.raises(ValueError, match="got a file without conv1"):
+        linear_probe.backbone("test_resnet", file)
+
+
+def test_rows_are_compared_with_the_reference_which_comes_first():
+    ours, others = torch.tensor([1, 1, 1, 0, 0]).bool(), torch.tensor([1, 0, 0, 1, 0]).bool()
+    assert linear_probe.compared(ours, others) == {"images": 5, "wins": 2, "losses": 1}
+    pairs = linear_probe.chosen(["ridge", "baselines"], ["gap"])
+    assert pairs == [("baselines", linear_probe.REFERENCE), ("baselines", "gap")]
+    assert len(linear_probe.chosen(["baselines"], None)) == len(linear_probe.GROUPS["baselines"])
+
+
+def test_the_interval_of_a_difference_is_that_of_paired_images(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "docs"))
+    generator = importlib.import_module("generate_linear_probe")
+    wins, losses, images = 60, 30, 1000
+    paired = np.repeat([1.0, -1.0, 0.0], [wins, losses, images - wins - losses])
+    margin = 196 * paired.std() / images**0.5
+    row = {"wins": wins, "losses": losses, "images": images}
+    expected = f"{100 * paired.mean():+.1f} ({3 - margin:+.1f} to {3 + margin:+.1f})"
+    assert expected == "+3.0 (+1.1 to +4.9)"
+    assert generator.difference([row]) == generator.difference([row, row]) == expected
+    assert generator.difference([row | {"wins": 0, "losses": 0}]) == "—"
