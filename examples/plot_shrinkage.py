@@ -2,7 +2,7 @@
 
 A feature map of 256 channels and 14×14 positions has a singular covariance: 61 of its eigenvalues
 are zero although no true one is (left; the mean eigenvalue is one). A ridge r is added to all of
-them, and (Σ' + rI)/(1 + r) has less spread. Right: off the diagonal, (Σ' + rI)⁻¹ gives an
+them, and (D·Σ' + rI)/(1 + r) has less spread. Right: off the diagonal, (D·Σ' + rI)⁻¹ gives an
 eigenvalue x the weight −x/(r(x + r)), here relative to its limit −1/r. Directions with x ≪ r keep
 their proportions, as in the covariance; those with x ≫ r all count the same. With r = 0.1 nearly
 every direction is saturated, noise included; with r = 10 only the leading ones are. Seven steps of
@@ -52,10 +52,10 @@ def newton_schulz_weight(x: Tensor, steps: int = 7) -> Tensor:
 def draw_spectra(ax: plt.Axes, true: Tensor, sample: Tensor) -> None:
     rank = torch.arange(1, CHANNELS + 1)
     ax.plot(rank, true, color=GREY, linestyle="--", linewidth=1.4, label="true")
-    ax.plot(rank, sample.clamp_min(1e-9), color="black", linewidth=2, label="sample, Σ'")
+    ax.plot(rank, sample.clamp_min(1e-9), color="black", linewidth=2, label="sample, D·Σ'")
     for index, ridge in enumerate(RIDGES):
         ax.plot(rank, (sample + ridge) / (1 + ridge), color=colour_of(index), label=f"ridge {ridge:g}")
-    ax.set(yscale="log", ylim=(0.01, 100), xlabel="rank", ylabel="eigenvalue", title="(Σ' + rI)/(1 + r)")
+    ax.set(yscale="log", ylim=(0.01, 100), xlabel="rank", ylabel="eigenvalue", title="(D·Σ' + rI)/(1 + r)")
     ax.legend(fontsize=9)
 
 
@@ -65,7 +65,7 @@ def draw_weights(ax: plt.Axes, x: Tensor, estimated: dict[str, float]) -> None:
     ax.plot(x, newton_schulz_weight(x), color="black", linewidth=1.6, label="Newton–Schulz, 7 steps")
     for index, (rule, ridge) in enumerate(estimated.items(), start=len(RIDGES)):
         ax.plot(x, x / (x + ridge), color=colour_of(index), linestyle="--", label=f"{RULES[rule]}, r = {ridge:.2f}")
-    ax.set(xscale="log", xlim=(0.01, 100), ylim=(0, 1.6), yticks=(0, 0.5, 1), xlabel="eigenvalue x of Σ'")
+    ax.set(xscale="log", xlim=(0.01, 100), ylim=(0, 1.6), yticks=(0, 0.5, 1), xlabel="eigenvalue x of D·Σ'")
     ax.set_title("weight of x in the inverse, off the diagonal")
     ax.legend(fontsize=9, ncols=2, loc="upper left")
 

@@ -1,7 +1,8 @@
 """⑤ The inverse of a shrunk covariance, and spectral maps that saturate like it.
 
-With Σ' = D·Σ/tr Σ of mean eigenvalue one, I − r(Σ' + rI)⁻¹ maps an eigenvalue x to x/(x + r): it
-keeps weak directions and saturates at the leading ones. log(1 + x/r) saturates more slowly.
+D·Σ' with Σ' = Σ/tr Σ has mean eigenvalue one. I − r(D·Σ' + rI)⁻¹ maps its eigenvalue x to
+x/(x + r): it keeps weak directions and saturates at the leading ones. log(1 + x/r) saturates more
+slowly.
 """
 
 from typing import Any, Literal, cast
@@ -35,7 +36,7 @@ def ridge_inverse_reference(cov: Tensor, ridge: float | Tensor) -> Tensor:
 
 
 def newton_steps(ridge: float, size: int) -> int:
-    """Return the steps of :func:`newton_inverse` that suffice for every Σ' (D, D) of trace D.
+    """Return the steps of :func:`newton_inverse` that suffice for every D·Σ' (D, D).
 
     Example:
         >>> newton_steps(10.0, 256), newton_steps(1.0, 256)
@@ -48,9 +49,9 @@ def newton_steps(ridge: float, size: int) -> int:
 
 
 def newton_inverse(matrix: Tensor, ridge: float | Tensor, n_iter: int) -> Tensor:
-    """Compute (Σ' + rI)⁻¹ (B, D, D) by X ← X(2I − MX): 2(n − 1) products for n steps.
+    """Compute (D·Σ' + rI)⁻¹ (B, D, D) by X ← X(2I − MX): 2(n − 1) products for n steps.
 
-    The eigenvalues of M lie between r and r + D, whatever Σ'. With those of XM in [1 − ρ, 1 + ρ] a
+    The eigenvalues of M lie between r and r + D, whatever Σ. With those of XM in [1 − ρ, 1 + ρ] a
     step brings them to [1 − ρ², 1]; a factor 2/(2 − ρ²) then centres them on one again, which makes
     the first steps twice as effective.
     """
@@ -65,7 +66,7 @@ def newton_inverse(matrix: Tensor, ridge: float | Tensor, n_iter: int) -> Tensor
 
 
 class _RidgeInverse(torch.autograd.Function):
-    """(Σ' + rI)⁻¹ of (B, D, D); keeps its output only. The backward pass differentiates too.
+    """(D·Σ' + rI)⁻¹ of (B, D, D); keeps its output only. The backward pass differentiates too.
 
     Cholesky on a CPU. Elsewhere that is slow (GPU) or missing (ONNX): Newton's iteration.
     """
@@ -117,7 +118,7 @@ def _unit_mean(flat: Tensor) -> Tensor:
 
 @full_precision
 def ridge_inverse(cov: Tensor, ridge: float | Tensor) -> Tensor:
-    """(Σ' + rI)⁻¹ with Σ' = D·Σ/tr Σ: the inverse of a covariance shrunk towards the identity.
+    """(D·Σ' + rI)⁻¹ with Σ' = Σ/tr Σ: inverse of a covariance shrunk towards the identity.
 
     Args:
         cov: Covariance matrices (..., D, D), singular ones too.
@@ -168,7 +169,7 @@ def saturate_reference(cov: Tensor, ridge: float, kind: SaturatingMap = "ratio",
 
 @full_precision
 def saturate(cov: Tensor, ridge: float | Tensor, *, kind: SaturatingMap = "ratio", power: float = 1.0) -> Tensor:
-    """Apply a saturating function to the eigenvalues x of Σ' = D·Σ/tr Σ.
+    """Apply a saturating function to the eigenvalues x of D·Σ' = D·Σ/tr Σ.
 
     Args:
         cov: Covariance matrices (..., D, D).

@@ -1,9 +1,10 @@
 """④ Features → the weight of shrinkage that their covariance needs, one value per image.
 
-A sample covariance of few positions spreads its eigenvalues too far. Shrinkage pulls them together,
-(1 − ρ)Σ + ρ·μI with μ the mean eigenvalue, and the three rules here estimate the best ρ in closed
-form. Ledoit–Wolf and Schäfer–Strimmer need the variance of every product x_i x_j over the
-positions, a sum of fourth moments. Over all pairs it is Σ_n ‖x_n‖⁴, without outer products.
+A sample covariance from few positions spreads its eigenvalues too far. Shrinkage pulls them
+together. Ledoit–Wolf and OAS estimate ρ in (1 − ρ)Σ + ρ·μI, with μ the mean eigenvalue.
+Schäfer–Strimmer shrinks correlations, so its target is the diagonal of Σ. The fourth moments that
+Ledoit–Wolf and Schäfer–Strimmer need, summed over all pairs, are Σ_n ‖x_n‖⁴, without outer
+products.
 """
 
 from typing import Literal
@@ -17,8 +18,7 @@ from ._numerics import full_precision
 from .covariance import covariance, flat_features
 
 ShrinkageRule = Literal["ledoit_wolf", "oas", "schaefer_strimmer"]
-# Intensities are kept this far from 0, where a singular matrix has no inverse, and from 1,
-# where the ridge is infinite.
+# Bounds on ρ: at 0 a singular matrix has no inverse, at 1 the ridge is infinite.
 _MARGIN = 1e-3
 
 
@@ -73,7 +73,8 @@ def oas(x: Tensor) -> Tensor:
     Like scikit-learn, without the published terms 2/D. Arguments as in :func:`ledoit_wolf`.
 
     Returns:
-        Values in [0, 1], one per image; 1 without variance.
+        Values in [0, 1], one per image; 1 without variance; 0 for a single channel, as in
+        scikit-learn.
 
     Example:
         >>> oas(torch.rand(2, 8, 7, 7)).shape
@@ -120,6 +121,7 @@ def shrinkage_ridge(x: Tensor, rule: ShrinkageRule) -> Tensor:
     """Return the ridge ρ/(1 − ρ), in units of the mean eigenvalue, for a rule's intensity ρ.
 
     (1 − ρ)Σ + ρ·μI is a multiple of Σ/μ + ρ/(1 − ρ)·I. The intensity is kept within [0.001, 0.999].
+    For ``"schaefer_strimmer"`` apply the ridge to the correlation matrix instead of Σ.
 
     Args:
         x: Feature maps (B, C, H, W), or feature sets (B, C, N) or (C, N).

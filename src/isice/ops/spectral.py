@@ -25,8 +25,9 @@ _MIN_BATCH, _MIN_SIDE = 8, 64
 def _batched_eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """Return eigenvalues and eigenvectors of symmetric matrices (…, D, D).
 
-    cuSOLVER decomposes the matrices of a batch one after the other, at D = 256 about as fast as one
-    core of the host. So larger batches on a GPU are decomposed by all cores of the host.
+    On a GPU, ``torch.linalg.eigh`` of PyTorch 2.11 loops over the matrices of a batch if D > 32. On
+    an H200 it is then about as fast as one core of the host (D = 256). Larger batches are therefore
+    decomposed by all cores of the host.
     """
     few = matrices.shape[-1] < _MIN_SIDE or matrices.shape[:-2].numel() < _MIN_BATCH
     if matrices.device.type != "cuda" or few or torch.compiler.is_compiling() or under_torch_func():
@@ -143,8 +144,8 @@ class _Spectral(torch.autograd.Function):
 def matrix_power(cov: Tensor, p: float) -> Tensor:
     """Compute Σ^p for symmetric positive semi-definite matrices (..., D, D) and any real p.
 
-    Eigenvalues are clamped from below at D·ε·λ_max and 1e-14, so powers and gradients of singular
-    matrices are finite. A second derivative raises an error.
+    Eigenvalues are clamped from below at D·ε·λ_max and 1e-14, so singular matrices have finite
+    powers and gradients, unless a large negative p overflows. A second derivative raises an error.
 
     Example:
         >>> matrix_power(4 * torch.eye(2), -0.5)
