@@ -5,10 +5,11 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.stats import sem
 from sklearn.covariance import GraphicalLasso
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit, StratifiedKFold
+from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit, ShuffleSplit, StratifiedKFold
 
 from isice.estimator import SparsePrecision, SparsePrecisionCV, parts
 
@@ -276,6 +277,16 @@ def test_cv_results_are_those_of_the_splits():
     np.testing.assert_allclose(results["mean_test_score"], splits.mean(axis=0))
     np.testing.assert_allclose(results["std_test_score"], splits.std(axis=0))
     assert model.alpha_ == model.sparsity_
+
+
+def test_the_spread_is_the_standard_error_over_the_folds():
+    x = chain_samples(60)
+    model = SparsePrecisionCV(sparsities=[0.6, 0.3, 0.1], cv=5).fit(x)
+    splits = np.stack([model.cv_results_[f"split{fold}_test_score"] for fold in range(5)])
+    np.testing.assert_allclose(model.selection_spread_, sem(splits, axis=0))
+    one = SparsePrecisionCV(sparsities=[0.6, 0.3, 0.1], cv=ShuffleSplit(1, random_state=0)).fit(x)
+    assert one.selection_spread_ is None  # unknown from a single fold
+    assert one.plot_selection().get_xlabel() == "sparsity λ"
 
 
 def test_penalty_weights_allow_and_forbid_edges():

@@ -153,10 +153,11 @@ class HeldOutLikelihood(Criterion):
         """Mean over the folds."""
         return np.asarray(self.table().mean(axis=1))
 
-    def spread(self) -> Array:
-        """Return the standard error over the folds."""
+    def spread(self) -> Array | None:
+        """Return the standard error over the folds, or None for a single fold."""
         table = self.table()
-        return np.asarray(table.std(axis=1) / np.sqrt(table.shape[1]))
+        folds = table.shape[1]
+        return np.asarray(table.std(axis=1, ddof=1) / np.sqrt(folds)) if folds > 1 else None
 
     def results(self) -> dict[str, Array]:
         """Mean, standard deviation and every split, as in scikit-learn's ``cv_results_``."""

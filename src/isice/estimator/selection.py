@@ -73,7 +73,8 @@ class SparsePrecisionCV(SparsePrecision):
         sparsities_: All λ, descending (L,).
         selection_curve_: For each λ the mean held-out score, the
             criterion, or the instability (L,).
-        selection_spread_: Standard error over the folds (L,); None unless ``selection="cv"``.
+        selection_spread_: Standard error over the folds (L,) for ``selection="cv"`` with several
+            folds, otherwise None.
         cv_results_: As in scikit-learn: ``"alphas"``, ``"mean_test_score"``, ``"std_test_score"``
             and the score of each split, for ``selection="cv"``.
         precision_path_: Precision matrices of all data for each λ (L, D, D), kept sparse and filled
