@@ -313,7 +313,7 @@ def test_selection_rejects_a_precomputed_covariance():
 
 
 @pytest.mark.parametrize("selection", ["cv", "ebic", "stars"])
-def test_a_small_memory_budget_changes_the_portions_and_not_the_result(selection, monkeypatch):
+def test_a_small_memory_budget_changes_the_batches_and_not_the_result(selection, monkeypatch):
     x, sizes = np.random.default_rng(0).normal(size=(60, 12)), []
     solve = SparsePrecisionCV._solve
     monkeypatch.setattr(SparsePrecisionCV, "_solve", lambda self, c, lam: sizes.append(len(c)) or solve(self, c, lam))

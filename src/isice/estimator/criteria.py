@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Criterion(ABC):
-    """Values of a criterion over a growing grid of λ, kept in descending order.
+    """Selection criterion on a grid of λ that can grow; results are in descending λ.
 
     Args:
         model: The estimator, whose options and solver are used.
@@ -37,8 +37,8 @@ class Criterion(ABC):
         groups: Labels for splitters by group, or None.
     """
 
-    smallest_ratio = 1e-5  # of the largest λ, down to which the grid is extended
-    refine_above = True  # whether λ above the best one can be better
+    min_grid_ratio = 1e-5  # of the largest λ, down to which the grid is extended
+    can_improve_above = True  # whether λ above the best one can be better
 
     def __init__(
         self, model: "SparsePrecisionCV", samples: Array, weight: Array | None, cov: Array, y: Any, groups: Any
@@ -68,13 +68,9 @@ class Criterion(ABC):
         """Return the standard error of the curve, or None."""
         return None
 
-    def complaint(self) -> str | None:
+    def warning(self) -> str | None:
         """Return a warning about the best λ, or None."""
         return None
-
-    def results(self) -> dict[str, Array]:
-        """Return the curve under scikit-learn's names."""
-        return {"alphas": np.array(self.grid), "mean_test_score": self.curve()}
 
     @abstractmethod
     def prepare(self, samples: Array, weight: Array | None, y: Any, groups: Any) -> None:
@@ -85,8 +81,8 @@ class Criterion(ABC):
         """Values (L, ...) for λ (L,)."""
 
     @abstractmethod
-    def best(self) -> int:
-        """Place of the λ chosen in the grid."""
+    def best_index(self) -> int:
+        """Index of the chosen λ in the grid."""
 
 
 class HeldOutLikelihood(Criterion):
@@ -115,7 +111,7 @@ class HeldOutLikelihood(Criterion):
     def _test_covariance(self, fold: int) -> Array:
         """Covariance about the mean of the training part; from ranks, the test part's correlation.
 
-        Standard deviations are no function of the ranks, so they do not enter the comparison.
+        Ranks do not determine standard deviations, so only correlations are compared.
         """
         model, samples, weight, (train, test) = self.model, self.samples, self.weight, self.folds[fold]
         if self._from_ranks:
@@ -128,8 +124,8 @@ class HeldOutLikelihood(Criterion):
         """Score each λ on each fold."""
         scores = np.empty((len(sparsities), len(self.folds)))
         tests: dict[int, Array] = {}
-        for value, fold, result in self.model._portions(self.train, sparsities):
-            # Only the folds of one portion at a time are kept.
+        for value, fold, result in self.model._solve_batches(self.train, sparsities):
+            # Only the folds of one batch at a time are kept.
             tests = {f: tests[f] if f in tests else self._test_covariance(f) for f in fold.tolist()}
             precision = self._comparable(result.precision.cpu().numpy(), fold)
             scores[value, fold] = [log_likelihood(tests[f], p) for f, p in zip(fold.tolist(), precision, strict=True)]
@@ -163,9 +159,14 @@ class HeldOutLikelihood(Criterion):
         """Mean, standard deviation and every split, as in scikit-learn's ``cv_results_``."""
         table = self.table()
         splits = {f"split{fold}_test_score": scores for fold, scores in enumerate(table.T)}
-        return {**super().results(), "std_test_score": table.std(axis=1), **splits}
+        return {
+            "alphas": np.array(self.grid),
+            "mean_test_score": self.curve(),
+            "std_test_score": table.std(axis=1),
+            **splits,
+        }
 
-    def best(self) -> int:
+    def best_index(self) -> int:
         """Largest mean score."""
         return int(np.argmax(self.curve()))
 
@@ -184,16 +185,16 @@ class ExtendedBIC(Criterion):
         fit, count = self.n * np.array([fit for fit, _ in pairs]), np.array([count for _, count in pairs])
         return np.asarray(-fit + count * (np.log(self.n) + 4 * self.model.gamma * np.log(len(self.cov))))
 
-    def best(self) -> int:
+    def best_index(self) -> int:
         """Smallest criterion."""
         return int(np.argmin(self.curve()))
 
 
 class EdgeInstability(Criterion):
-    """Mean instability of the edges over subsamples (L,), not falling along the path."""
+    """Mean instability of the edges over subsamples (L,), made monotone along the path."""
 
-    smallest_ratio = 1.0  # a complete graph is stable too, so smaller λ are not searched for
-    refine_above = False
+    min_grid_ratio = 1.0  # a complete graph is stable too, so smaller λ are not searched for
+    can_improve_above = False
 
     def prepare(self, samples: Array, weight: Array | None, y: Any, groups: Any) -> None:
         """Draw the subsamples."""
@@ -209,7 +210,7 @@ class EdgeInstability(Criterion):
             )
         check_int("SparsePrecisionCV", "n_subsamples", model._plain("n_subsamples"), minimum=2)
         rng = check_random_state(model.random_state)
-        # The size that Liu et al. prove consistent, where there are enough samples for it.
+        # 10√n as in Liu et al. (2010); 0.8 n for few samples.
         size = int(10 * np.sqrt(n)) if n > 144 else max(2, int(0.8 * n))
         parts = [rng.choice(counted, size, replace=False) for _ in range(model.n_subsamples)]
         self.covs = model._part_covariances(samples, weight, parts, self.cov)
@@ -220,7 +221,7 @@ class EdgeInstability(Criterion):
         if size == 1:
             return np.zeros(len(sparsities))
         frequency = np.zeros((len(sparsities), size * (size - 1) // 2))
-        for value, _, result in self.model._portions(self.covs, sparsities):
+        for value, _, result in self.model._solve_batches(self.covs, sparsities):
             np.add.at(frequency, value, edges(result.precision.cpu().numpy()))
         frequency /= len(self.covs)
         return np.asarray(2 * (frequency * (1 - frequency)).mean(axis=1))
@@ -229,12 +230,12 @@ class EdgeInstability(Criterion):
         """Largest instability up to each λ."""
         return np.maximum.accumulate(self.table())
 
-    def best(self) -> int:
+    def best_index(self) -> int:
         """Smallest λ whose graph is stable."""
         stable = np.flatnonzero(self.curve() <= self.model.instability)
         return int(stable[-1]) if len(stable) else 0
 
-    def complaint(self) -> str | None:
+    def warning(self) -> str | None:
         """Report a grid without a stable graph."""
         if self.curve()[0] <= self.model.instability:
             return None

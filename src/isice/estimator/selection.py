@@ -17,7 +17,7 @@ from .._checks import check_choice, check_int, check_number
 from ..ops.correlation import partial_correlation
 from ..ops.graphical_lasso import GraphicalLassoResult, solve_path, sparsity_max
 from .covariances import Array
-from .criteria import CRITERIA, Criterion
+from .criteria import CRITERIA, Criterion, HeldOutLikelihood
 from .parameters import threads, to_numpy
 from .parts import PartCovariances
 from .sparse_precision import SparsePrecision
@@ -30,8 +30,8 @@ __all__ = ["SparsePrecisionCV"]
 Places = NDArray[np.intp]
 
 PATH_SIZE = 64  # number of variables from which a path with warm starts is faster than a batch of all λ
-SOLVER_NUMBERS = 14  # that the solver uses for each entry of a matrix
-REWEIGHTING_NUMBERS = 56  # with the weights and the solution before, measured
+FLOATS_PER_ENTRY = 14  # that the solver uses for each entry of a matrix
+REWEIGHTING_FLOATS_PER_ENTRY = 56  # with the weights and the solution before, measured
 BETWEEN = 3  # λ values that a refinement inserts on either side of the best one
 
 
@@ -127,11 +127,11 @@ class SparsePrecisionCV(SparsePrecision):
         cov = self._covariance(samples, weight)
         criterion = CRITERIA[self.selection](self, samples, weight, cov, y, groups)
         self._path, gap, n_iter = self._search(criterion, cov)
-        best = criterion.best()
+        best = criterion.best_index()
         self.sparsities_ = np.array(criterion.grid)
         self.selection_curve_, self.selection_spread_ = criterion.curve(), criterion.spread()
         self.__dict__.pop("cv_results_", None)  # of an earlier fit
-        if self.selection == "cv":
+        if isinstance(criterion, HeldOutLikelihood):
             self.cv_results_ = criterion.results()
         self._warn_at_edge(criterion, best, cov)
         chosen = self._path[best].toarray()
@@ -172,15 +172,15 @@ class SparsePrecisionCV(SparsePrecision):
     def _unit(self) -> str:
         return self.scale if self.alphas is None else "raw"
 
-    def _portions(
+    def _solve_batches(
         self, covs: Array | PartCovariances, sparsities: Array
     ) -> Iterator[tuple[Places, Places, GraphicalLassoResult]]:
-        """Solve matrices (P, D, D) for every λ (L,) in portions that fit into ``max_memory``.
+        """Solve matrices (P, D, D) for every λ (L,) in batches that fit into ``max_memory``.
 
-        Yield the places of the λ and of the matrices, and the result of each portion.
+        Yield the places of the λ and of the matrices, and the result of each batch.
         """
-        numbers = SOLVER_NUMBERS if self.reweight is None else REWEIGHTING_NUMBERS
-        bytes_each = numbers * 8 * covs.shape[-1] ** 2
+        floats = FLOATS_PER_ENTRY if self.reweight is None else REWEIGHTING_FLOATS_PER_ENTRY
+        bytes_each = floats * 8 * covs.shape[-1] ** 2
         count = max(1, int(self.max_memory // bytes_each))
         if covs.shape[-1] >= PATH_SIZE and self.reweight is None:
             # On a CPU a path goes matrix by matrix anyway.
@@ -212,7 +212,7 @@ class SparsePrecisionCV(SparsePrecision):
         new, refinements = self._grid(cov), 0
         solutions: dict[float, tuple[csr_array, float, int]] = {}  # sparse, to leave the memory to the solver
         while True:
-            for value, _, result in self._portions(cov[None], new):
+            for value, _, result in self._solve_batches(cov[None], new):
                 precision, gap, n_iter = (to_numpy(t) for t in (result.precision, result.gap, result.n_iter))
                 for sparsity, *solution in zip(
                     new[value].tolist(), map(csr_array, precision), gap, n_iter, strict=True
@@ -220,15 +220,15 @@ class SparsePrecisionCV(SparsePrecision):
                     solutions[sparsity] = tuple(solution)
                 del result, precision  # release their memory
             criterion.add(new, (solutions[value][0].toarray() for value in new.tolist()))
-            grid, best = criterion.grid, criterion.best()
+            grid, best = criterion.grid, criterion.best_index()
             if self.verbose:
                 print(f"SparsePrecisionCV: {len(grid)} values of λ, best {grid[best]:.4g}")
             if not self._automatic or len(grid) == 1 or self.n_refinements == 0:
                 break
-            if best == len(grid) - 1 and grid[-1] > criterion.smallest_ratio * grid[0]:
+            if best == len(grid) - 1 and grid[-1] > criterion.min_grid_ratio * grid[0]:
                 new = np.geomspace(grid[-1], 0.1 * grid[-1], 2 * BETWEEN + 1)[1:]
             elif refinements < self.n_refinements:
-                around = grid[max(best - criterion.refine_above, 0) : best + 2]
+                around = grid[max(best - criterion.can_improve_above, 0) : best + 2]
                 new, refinements = _between(around), refinements + 1
                 if len(new) == 0:
                     break
@@ -279,7 +279,7 @@ class SparsePrecisionCV(SparsePrecision):
         return float(sparsity_max(torch.as_tensor(cov), weights=weights, scale=self._unit)) or 1.0
 
     def _warn_at_edge(self, criterion: Criterion, best: int, cov: Array) -> None:
-        message = criterion.complaint()
+        message = criterion.warning()
         grid, largest = criterion.grid, self._largest(cov)
         if message is None and best == len(grid) - 1 and len(grid) > 1:
             message = (
