@@ -1,5 +1,6 @@
 """docs/benchmarks.md: what each pooling costs, from the records of benchmarks/heads.py."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ Generated from `benchmarks/results/` by `python docs/build.py benchmarks`; do no
 Rows are sorted by fwd+bwd. A layer whose first run took more than 2 s was timed once (`*`).
 
 Layers ran on random ReLU features at the options that were the default when the record was written.
-A row names those that have changed since, such as `ridge` of `partial_correlation`, so its times in
-two tables can be those of different options. Short GPU times are mostly launch overhead, which a
+A row names those that have changed since, such as `method` of `partial_correlation`, so its times
+in two tables can be those of different options. Short GPU times are mostly launch overhead, which a
 training step hides. On a shared CPU, compare ratios rather than times.
 `python benchmarks/heads.py` measures your machine. Whole training steps, precision modes and
 accuracy on a GPU: [gpu.md](gpu.md).
@@ -56,8 +57,13 @@ def costs(rows: list[dict[str, Any]]) -> str:
 
 
 def recorded_spec(row: dict[str, Any]) -> str:
-    """Return the pooling with those of its recorded options that are no longer the default."""
-    name, options = parse_spec(row["spec"])
+    """Return the pooling with those of its recorded options that are no longer the default.
+
+    Options without effect are left out.
+    """
+    name, recorded = parse_spec(row["spec"])
     defaults = create_pooling(name, 16, num_classes=2).options
-    changed = {key: value for key, value in options.items() if defaults.get(key) != value}
+    with warnings.catch_warnings(action="ignore"):  # of options without effect
+        options = create_pooling(row["spec"], 16, num_classes=2).options
+    changed = {key: options[key] for key in recorded if options[key] != defaults[key]}
     return format_spec(name, changed) if changed else name

@@ -1,6 +1,7 @@
 """The contract for options that change the result: shrinkage, scale, maps, concatenations."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -139,6 +140,26 @@ def test_concatenation_in_a_model():
 def test_errors(spec, message):
     with pytest.raises(ValueError, match=message):
         create_pooling(spec, CHANNELS, num_classes=3)
+
+
+@pytest.mark.parametrize(
+    ("used", "unused", "default"),
+    [("method='newton_schulz'", "ridge=3.0", "ridge=10.0"), ("method='ridge'", "n_inverse_iter=3", "n_inverse_iter=7")],
+)
+def test_an_option_without_effect_warns_and_takes_its_default(used, unused, default):
+    with pytest.warns(UserWarning, match=rf"expected no {unused.split('=')[0]} with {used}.*leave it out"):
+        layer = create_pooling(f"partial_correlation({used}, {unused})", CHANNELS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plain = create_pooling(f"partial_correlation({used})", CHANNELS)
+        assert repr(create_pooling(repr(layer), CHANNELS)) == repr(layer) == repr(plain)
+    assert default in layer.spec
+
+
+def test_the_diagonal_of_partial_correlations_is_the_scale():
+    layer = create_pooling("partial_correlation(scale=2.5)", CHANNELS)
+    diagonal = layer.matrix(features(2, CHANNELS, 5, 5)).diagonal(dim1=1, dim2=2)
+    assert torch.equal(diagonal, torch.full_like(diagonal, 2.5))
 
 
 def test_partial_correlation_keeps_little_for_the_backward_pass():

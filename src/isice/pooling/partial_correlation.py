@@ -1,6 +1,10 @@
-"""Partial-correlation pooling: an inverse of second moments scaled to unit diagonal."""
+"""Partial-correlation pooling.
+
+A regularised inverse of the second moments, scaled to unit diagonal with signs reversed off it.
+"""
 
 import math
+import warnings
 from typing import Literal, cast
 
 import torch
@@ -26,15 +30,17 @@ class PartialCorrelation(ScaledPooling):
     ridge limits the leading directions and suppresses the weak ones. For partial correlations in
     the statistical sense use ``center=True`` and a small ridge.
 
+    The diagonal of the output is constant, so D of the D(D + 1)/2 features carry no information.
+
     Args:
         ridge: Weight of the identity in units of the mean eigenvalue, or a rule that estimates
             it from each image's features: ``"ledoit_wolf"``, ``"oas"``, or
             ``"schaefer_strimmer"``, which shrinks the correlation matrix instead of the
-            covariance. Rules need ``center=True``.
+            covariance. Rules need ``center=True``. Unused by ``"newton_schulz"``.
         center: Subtract the mean of each channel, so that Ω is an inverse covariance.
         method: How Ω is regularised: ``"ridge"`` adds the ridge, ``"newton_schulz"`` stops after
             ``n_inverse_iter`` steps instead.
-        n_inverse_iter: Newton–Schulz steps.
+        n_inverse_iter: Steps of ``"newton_schulz"``; unused by ``"ridge"``.
         learn_ridge: Train the logarithm of the ridge, or of a factor if a rule estimates it.
         scale: Factor applied to the output.
         learn_scale: Train the logarithm of this factor.
@@ -80,8 +86,22 @@ class PartialCorrelation(ScaledPooling):
             raise ValueError(f"{self.name}: expected center=True for ridge={ridge!r}, which is a rule for covariances.")
         self.method, self.n_inverse_iter, self.center = method, n_inverse_iter, center
         self.ridge, self.learn_ridge = ridge, learn_ridge
+        self._reset_unused_option()
         if learn_ridge:
             self.log_ridge = nn.Parameter(torch.tensor(0.0 if isinstance(ridge, str) else math.log(ridge)))
+
+    def _reset_unused_option(self) -> None:
+        """Give the option that ``method`` ignores its default; warn if it had another value."""
+        unused = "ridge" if self.method == "newton_schulz" else "n_inverse_iter"
+        given, default = getattr(self, unused), PartialCorrelation.option_defaults()[unused]
+        if given != default:
+            # Not an error: networks saved when the default was another name the option.
+            warnings.warn(
+                f"{self.name}: expected no {unused} with method={self.method!r}, which does not use it, got "
+                f"{given!r}; leave it out.",
+                stacklevel=3,
+            )
+            setattr(self, unused, default)
 
     @property
     def needs_positions(self) -> bool:
