@@ -24,38 +24,39 @@ def create_optimizer(model: nn.Module, config: OptimConfig) -> Optimizer:
     classifier = "classifier." if any(n.startswith("classifier.") for n, _ in model.named_parameters()) else "pooling."
     decay = config.weight_decay if config.classifier_weight_decay is None else config.classifier_weight_decay
     depths = layer_depths([name for name, _ in model.named_parameters()])
-    found: dict[tuple[str, float, float], list[nn.Parameter]] = {}
+    groups: dict[tuple[str, float, float], list[nn.Parameter]] = {}
     for name, parameter in trainable:
         kind, lr, weight_decay = "network", config.lr * config.layer_decay ** depths.get(name, 0), config.weight_decay
         if name.startswith(classifier):
             kind, lr, weight_decay = "classifier", config.lr * config.classifier_lr_factor, decay
         elif name.startswith("pooling.") and config.pooling_lr_factor != 1.0:
             kind, lr = "pooling", config.lr * config.pooling_lr_factor
-            # A scalar is a gain or a ridge on a log scale, which a fast decay would pull to one.
+            # Scalars are logarithms of a gain or ridge: weight decay at this rate would pull the
+            # value to one.
             weight_decay = weight_decay if parameter.ndim else 0.0
-        found.setdefault((kind, lr, weight_decay), []).append(parameter)
+        groups.setdefault((kind, lr, weight_decay), []).append(parameter)
     # The groups of the network come first, in the order of its layers.
-    ordered = sorted(found.items(), key=lambda item: ("network", "pooling", "classifier").index(item[0][0]))
-    groups: list[dict[str, Any]] = [
+    ordered = sorted(groups.items(), key=lambda item: ("network", "pooling", "classifier").index(item[0][0]))
+    param_groups: list[dict[str, Any]] = [
         {"name": kind, "lr": lr, "weight_decay": weight_decay, "params": parameters}
         for (kind, lr, weight_decay), parameters in ordered
     ]
     if config.optimizer == "sgd":
-        return SGD(groups, lr=config.lr, momentum=config.momentum)
+        return SGD(param_groups, lr=config.lr, momentum=config.momentum)
     if config.optimizer.startswith("timm:"):
-        return _timm_optimizer(config, groups)
-    return AdamW(groups, lr=config.lr)
+        return _timm_optimizer(config, param_groups)
+    return AdamW(param_groups, lr=config.lr)
 
 
-def _timm_optimizer(config: OptimConfig, groups: list[dict[str, Any]]) -> Optimizer:
+def _timm_optimizer(config: OptimConfig, param_groups: list[dict[str, Any]]) -> Optimizer:
     name = config.optimizer.removeprefix("timm:")
     known = [str(one) for one in timm.optim.list_optimizers()]  # type: ignore[attr-defined]
     if name not in known:
         raise ValueError(f"create_optimizer: expected one of timm's optimizers, got {name!r}.{suggestion(name, known)}")
-    made: Optimizer = timm.optim.create_optimizer_v2(  # type: ignore[attr-defined]
-        groups, opt=name, lr=config.lr, weight_decay=config.weight_decay, momentum=config.momentum
+    optimizer: Optimizer = timm.optim.create_optimizer_v2(  # type: ignore[attr-defined]
+        param_groups, opt=name, lr=config.lr, weight_decay=config.weight_decay, momentum=config.momentum
     )
-    return made
+    return optimizer
 
 
 def layer_depths(names: list[str]) -> dict[str, int]:
@@ -88,12 +89,15 @@ def lr_factor(config: OptimConfig, epoch: float) -> float:
 
 
 def create_schedule(optimizer: Optimizer, config: OptimConfig, steps_per_epoch: int) -> LambdaLR:
-    """Create the schedule, stepped per optimizer step; warm-up starts at one step, not zero."""
+    """Create the schedule, stepped per optimizer step.
+
+    With warm-up it runs one step ahead, so that the first rate is not zero.
+    """
     return LambdaLR(optimizer, lambda step: lr_factor(config, (step + bool(config.warmup_epochs)) / steps_per_epoch))
 
 
 def describe_schedule(config: OptimConfig) -> str | None:
-    """Say how a run with fewer epochs differs from its recipe; None if it has all of them.
+    """Describe how a shortened run differs from its recipe; None if it has all epochs.
 
     Example:
         >>> describe_schedule(OptimConfig(epochs=32, recipe_epochs=50))
