@@ -1,9 +1,8 @@
 """Table 1's column VGG-16, Birds: the page of its records, and a table of docs/accuracy.md."""
 
 import datetime
-import json
 import textwrap
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from benchmarks.pages import MISSING, RESULTS, table
 
 from isice.experiments.job_configs import records_by_family
 from isice.experiments.loader import load_experiment
-from isice.experiments.manifest import FILE, Entry, Manifest, describe
+from isice.experiments.manifest import FILE, Entry, Manifest, describe, format_manifest
 from isice.experiments.published_numbers import value_of
 from isice.metrics import mean_std, wilson_interval
 from isice.records import Record, find_records
@@ -69,7 +68,7 @@ def pages() -> dict[Path, str]:
     """Return the records' page, and the description by which ``isice report`` finds them."""
     records = finished_records()
     parts = [HEADER.rstrip(), paper_recipe(records), published_recipe(records), COMMANDS]
-    described = json.dumps(asdict(manifest(records)), indent=1, ensure_ascii=False) + "\n"
+    described = format_manifest(manifest(records)) + "\n"
     return {COLUMN / "README.md": "\n\n".join(part for part in parts if part), COLUMN / FILE: described}
 
 
@@ -93,12 +92,12 @@ def paper_recipe(records: list[Record]) -> str:
 def published_recipe(records: list[Record]) -> str:
     """Return the runs of the recipe of the authors' script, empty without any."""
     mine = [record for record in records if Path(record["folder"]).parent.name == PUBLISHED]
-    printed = {method: paper for method, paper, _ in _by_method([], labels=False)}
+    published = {method: paper for method, paper, _ in _by_method([], labels=False)}
     rows = []
     for pooling in dict.fromkeys(record["config"]["model"]["pooling"] for record in mine):
         found = [record for record in mine if record["config"]["model"]["pooling"] == pooling]
         chosen = found[0]["reported_epoch"]
-        paper = printed.get(pooling, MISSING)
+        paper = published.get(pooling, MISSING)
         rows.append((f"`{pooling}`", paper, *_measured(paper, found), str(chosen["epoch"]), chosen["chosen_on"]))
     if not rows:
         return ""
@@ -124,14 +123,14 @@ def manifest(records: list[Record]) -> Manifest:
 
 
 def _by_method(records: list[Record], *, labels: bool = True) -> list[tuple[str, str, list[Record]]]:
-    """Return label or name, printed number and records of every method, in the table's order."""
+    """Return label or name, published number and records of every method, in the table's order."""
     column = manifest(records)
-    if column.printed is None:
+    if column.published is None:
         raise ValueError("column: expected published numbers in table1, got none.")
-    measured, numbers, rows = MeasuredNumbers(column, records), dict(column.printed.numbers), []
+    measured, numbers, rows = MeasuredNumbers(column, records), column.published.by_key, []
     for method, label in column.axes["method"].items():
         place = PLACE | {"method": method}
-        paper = numbers.get(tuple(place[axis] for axis in column.printed.axes), MISSING)
+        paper = numbers.get(tuple(place[axis] for axis in column.published.axes), MISSING)
         rows.append((label if labels else method, paper, measured.records(place)))
     return rows
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from isice.data import DATASETS
-from isice.data.layouts import Loaded
+from isice.data.layouts import DatasetSources
 from isice.data.sources import TensorSource
 
 
@@ -13,7 +13,7 @@ def halve_digits():
 
     def load(config):
         loaded = whole.load(config)
-        return Loaded(
+        return DatasetSources(
             loaded.classes, *(TensorSource(s.images[::2], s.targets[::2]) for s in (loaded.train, loaded.test))
         )
 

@@ -181,7 +181,7 @@ def test_a_new_training_record_appears_in_the_table_of_choices(build, tmp_path, 
     assert row == f"| vgg16, digits, 224 px | 100 | {epochs} | flips only | — | 74.5 ± 0.7 | — | — | 70.0 |"
 
 
-def test_runs_of_the_column_appear_beside_the_printed_numbers(build, tmp_path, monkeypatch):
+def test_runs_of_the_column_appear_beside_the_published_numbers(build, tmp_path, monkeypatch):
     column = importlib.import_module("generate_column")
     monkeypatch.setattr(column, "COLUMN", tmp_path)
     assert column.NONE in column.pages()[tmp_path / "README.md"]

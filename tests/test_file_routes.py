@@ -38,16 +38,16 @@ def test_an_experiment_file_chooses_no_folder_of_records(tmp_path, pool):
         load_results(folder)
 
 
-@pytest.mark.parametrize("pool", [".", ".."])
-def test_an_experiment_reads_its_own_records_or_those_beside_it(tmp_path, pool):
+@pytest.mark.parametrize("runs_root", [".", ".."])
+def test_an_experiment_reads_its_own_records_or_those_beside_it(tmp_path, runs_root):
     folder = tmp_path / "runs" / "demo"
-    write_manifest(describe(load_experiment("demo"), pool), folder)
-    assert read_manifest(folder).pool == pool
+    write_manifest(describe(load_experiment("demo"), runs_root), folder)
+    assert read_manifest(folder).runs_root == runs_root
 
 
 def test_another_pool_is_refused_before_a_run(tmp_path):
     with pytest.raises(ValueError, match="expected pool to be one of"):
-        run_experiment(load_experiment("demo"), tmp_path / "a", lambda *_: None, pool=tmp_path / "b")
+        run_experiment(load_experiment("demo"), tmp_path / "a", lambda *_: None, runs_root=tmp_path / "b")
     assert not list(tmp_path.iterdir())
 
 

@@ -12,7 +12,7 @@ def test_the_file_of_ones_own(tmp_path):
     (tmp_path / "mine.toml").write_text(re.search(r"```toml\n(.*?)```", GUIDE, flags=re.DOTALL)[1])
     experiment = load_experiment(tmp_path / "mine.toml")
     assert len(experiment.cells()) == 2 * 2 * 3
-    assert dict(experiment.printed.numbers)["sparse", "0.0003"] == "74.0"
+    assert dict(experiment.published.numbers)["sparse", "0.0003"] == "74.0"
 
 
 def test_the_table_of_files():
@@ -25,5 +25,7 @@ def test_the_table_of_files():
     assert len(told) == 21
     for name, counts in told.items():
         experiment = load_experiment(name)
-        assert counts == (len(experiment.cells()), len(experiment.printed.numbers) if experiment.printed else 0), name
+        assert counts == (len(experiment.cells()), len(experiment.published.numbers) if experiment.published else 0), (
+            name
+        )
     assert told.keys() <= set(list_experiments())

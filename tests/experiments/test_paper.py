@@ -37,9 +37,9 @@ FOUR = ("mit_indoor67", "aircraft", "cub200", "cars")
 
 
 def numbers(name):
-    """The printed numbers of a file by the set of their coordinates."""
-    printed = load_experiment(name).printed
-    return {frozenset(zip(printed.axes, key, strict=True)): value_of(text) for key, text in printed.numbers}
+    """The published numbers of a file by the set of their coordinates."""
+    published = load_experiment(name).published
+    return {frozenset(zip(published.axes, key, strict=True)): value_of(text) for key, text in published.numbers}
 
 
 def at(**place):
@@ -49,7 +49,7 @@ def at(**place):
 @pytest.mark.parametrize("name", COUNTS)
 def test_runs_and_numbers(name):
     experiment = load_experiment(name)
-    assert (len(experiment.cells()), len(experiment.printed.numbers) if experiment.printed else 0) == COUNTS[name]
+    assert (len(experiment.cells()), len(experiment.published.numbers) if experiment.published else 0) == COUNTS[name]
 
 
 def test_no_file_is_forgotten_here():
@@ -66,7 +66,7 @@ def test_what_the_files_name_exists(name):
         assert {config.data.name for config in configs} <= DATASETS.keys()
         for spec in {config.model.pooling for config in configs}:
             create_pooling(spec, 64, num_classes=2)
-    for place in numbers(name) if experiment.printed else ():
+    for place in numbers(name) if experiment.published else ():
         assert {axis for axis, _ in place} - {METRIC} == {axis.name for axis in experiment.axes}
 
 
@@ -111,7 +111,7 @@ def test_tables_agree_where_they_print_the_same_run():
 
 
 @pytest.mark.parametrize("name", ["table3", "table7", "table8", "table9"])
-def test_printed_means_follow_from_printed_numbers(name):
+def test_published_means_follow_from_published_numbers(name):
     experiment, found = load_experiment(name), numbers(name)
     checked = 0
     for place, value in found.items():
@@ -119,7 +119,7 @@ def test_printed_means_follow_from_printed_numbers(name):
             if (aggregate.axis, aggregate.name) in place and aggregate.how == "mean":
                 rest = place - {(aggregate.axis, aggregate.name)}
                 mean = statistics.mean(found[rest | {(aggregate.axis, value)}] for value in aggregate.of)
-                noted = any("have the mean" in n.text and n.concerns(dict(place)) for n in experiment.printed.notes)
+                noted = any("have the mean" in n.text and n.concerns(dict(place)) for n in experiment.published.notes)
                 assert (abs(mean - value) > 0.2) == noted
                 checked += 1
     assert checked in (8, 16)
@@ -136,12 +136,12 @@ def test_printed_means_follow_from_printed_numbers(name):
     ],
 )
 def test_errata_carry_a_note(name, place, part):
-    notes = [note.text for note in load_experiment(name).printed.notes if note.concerns(place)]
+    notes = [note.text for note in load_experiment(name).published.notes if note.concerns(place)]
     assert any(part in text for text in notes)
 
 
 def test_the_swap_is_not_noted_where_it_is_not():
-    notes = load_experiment("table9").printed.notes
+    notes = load_experiment("table9").published.notes
     assert not any(n.concerns({"backbone": "resnet50", "dataset": "cars", "head": "isqrt_cov"}) for n in notes)
 
 

@@ -1,4 +1,6 @@
-"""Printed numbers, metrics and aggregates of a user's own file, and the mistakes in it."""
+"""Published numbers, metrics and aggregates of a user's own file, and the mistakes in it."""
+
+import json
 
 import pytest
 
@@ -42,11 +44,11 @@ def load(tmp_path, columns="a b average", gap="90 80.5 85", noted="gap"):
 
 def test_a_table_of_ones_own(tmp_path):
     experiment = load(tmp_path)
-    assert dict(experiment.printed.numbers) == {
+    assert dict(experiment.published.numbers) == {
         ("gap", "a"): "90", ("gap", "b"): "80.5", ("gap", "average"): "85", ("isice", "a"): "1", ("isice", "b"): "2",
     }  # fmt: skip
     assert experiment.aggregates[0].of == ("a", "b")
-    # Only printed rows are run, and b is repeated over two splits.
+    # Only published rows are run, and b is repeated over two splits.
     assert [cell.label for cell in experiment.cells()] == [
         "a gap", "a isice", "b gap split 2 seed 0", "b gap split 3 seed 0", "b isice split 2 seed 0",
         "b isice split 3 seed 0",
@@ -70,8 +72,8 @@ def test_overrides_that_make_runs_equal_are_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"gap": "90 80"}, "expected 3 numbers in the printed row 'gap', got 2"),
-        ({"gap": "90 80 x"}, "expected a number or — in the printed row 'gap', got 'x'"),
+        ({"gap": "90 80"}, "expected 3 numbers in the published row 'gap', got 2"),
+        ({"gap": "90 80 x"}, "expected a number or — in the published row 'gap', got 'x'"),
         ({"columns": "a c average"}, "expected 'data' in .printed. to be one of 'a', 'average', 'b', got 'c'"),
         ({"noted": "gup"}, "expected 'head' in .printed. to be one of .*Did you mean 'gap'"),
     ],
@@ -111,6 +113,9 @@ def test_a_manifest_is_read_back_as_it_was(tmp_path, name):
     manifest = describe(experiment, "..")
     write_manifest(manifest, tmp_path)
     assert read_manifest(tmp_path) == manifest
+    keys = json.loads((tmp_path / "experiment.json").read_text(encoding="utf-8")).keys()
+    assert keys >= {"printed", "pool"}
+    assert not keys & {"published", "runs_root"}
     assert manifest.changed == (("optim.epochs=2",) if experiment.kind == "train" else ())
 
 

@@ -83,7 +83,7 @@ def test_finished_cells_are_skipped_by_their_record_alone(sittings):
     }
 
 
-def test_records_alone_give_the_table_beside_the_printed_one(sittings):
+def test_records_alone_give_the_table_beside_the_published_one(sittings):
     records, _ = sittings
     report = isice("report", records)
     text = (records / "report.md").read_text(encoding="utf-8")

@@ -110,9 +110,9 @@ def test_a_run_refuses_a_file_that_changed(tmp_path):
         build_model(config, load_splits(RunConfig().data))
 
 
-def test_only_runs_with_a_printed_number_by_default():
+def test_only_runs_with_a_published_number_by_default():
     table = load_experiment("table1")
-    assert (len(select_cells(table)), len(select_cells(table, printed=True))) == (900, 596)
+    assert (len(select_cells(table)), len(select_cells(table, published=True))) == (900, 596)
     nine = load_experiment("table9")
-    assert len(select_cells(nine)) - len(select_cells(nine, printed=True)) == 8  # N = 1
-    assert len(select_cells(load_experiment("memory"), printed=True)) == 4
+    assert len(select_cells(nine)) - len(select_cells(nine, published=True)) == 8  # N = 1
+    assert len(select_cells(load_experiment("memory"), published=True)) == 4

@@ -52,7 +52,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium to open
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory, write_run):
-    """Page of an experiment with printed numbers, runs, evaluation, heat maps, a failure."""
+    """Page of an experiment with published numbers, runs, evaluation, heat maps, a failure."""
     folder = tmp_path_factory.mktemp("runs")
     path = folder / "mine.toml"
     path.write_text(

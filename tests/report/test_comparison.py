@@ -76,7 +76,7 @@ def texts(experiment, folder, **limits):
 def test_without_records_there_are_dashes(experiment, tmp_path):
     table, rows = texts(experiment, tmp_path)
     assert rows == [("70.5ᵃ / — / —", "60 / — / —", "65.2 / — / —"), ("80 / — / —", "—", "—")]
-    assert table.found == (0, 4)
+    assert table.counts == (0, 4)
     assert table.notes == ["ᵃ a note"]
     assert table.columns == ("A", "B", "average")
     assert [labels for labels, _ in table.rows] == [("GAP",), ("isice",)]
@@ -103,7 +103,7 @@ def test_failures_and_strangers(experiment, tmp_path):
     (tmp_path / "old" / "record.json").write_text(json.dumps(old))
     table, rows = texts(experiment, tmp_path)
     assert rows[0][0] == "70.5ᵃ / failed / —"
-    assert table.found[0] == 0
+    assert table.counts[0] == 0
 
 
 def test_limits(experiment, tmp_path):
@@ -125,11 +125,11 @@ def test_an_axis_that_was_set_away_is_not_compared(experiment, tmp_path):
     fixed = experiment.with_settings(["model.pooling=covariance"])
     write(tmp_path, fixed.cells()[0].config, 0.9)
     (table,) = compare(describe(fixed), find_records(tmp_path))
-    assert not table.printed
+    assert not table.published
     assert [row[1:] for row in table.to_table().rows] == [("90.0",), ("—",)]
 
 
-def test_ratios_follow_from_printed_and_from_measured_numbers(tmp_path):
+def test_ratios_follow_from_published_and_from_measured_numbers(tmp_path):
     experiment = load_experiment("table5")
     for cell, seconds in zip(experiment.cells(), (0.1, 0.12, 0.2, 1.0, 0.15, 0.15), strict=True):
         record = {"status": "finished", "kind": "bench", "hash": cell.hash, "config": to_dict(cell.config)}

@@ -55,7 +55,7 @@ def test_bars_with_the_paper_beside_them(tmp_path):
     assert axes.get_yticklabels()[0].get_text() == "GAP"
 
 
-def test_printed_lines_are_drawn_beside_ours(tmp_path):
+def test_published_lines_are_drawn_beside_ours(tmp_path):
     experiment = load_experiment("table8")
     chosen = [cell for cell in experiment.cells() if cell.at["dataset"] == "cub200" and cell.at["head"] == "20.0"]
     for cell in chosen:

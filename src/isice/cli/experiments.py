@@ -12,7 +12,7 @@ import typer
 from ..config import RunConfig
 from ..experiments.jobs import run_job
 from ..experiments.loader import Cell, load_experiment
-from ..experiments.plan import Step, duration, plan, read_limits, select_cells, summary
+from ..experiments.plan import Step, format_duration, plan, read_limits, select_cells, summary
 from ..experiments.runner import run_experiment
 from ..records import find_records
 from ._app import Settings, WeightsRoot, app, console, table, tell
@@ -33,16 +33,17 @@ def run(
         Path | None, typer.Option("--data-root", envvar="ISICE_DATA", help="Folder with one sub-folder per dataset.")
     ] = None,
     weights_root: WeightsRoot = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Train also the runs for which the table prints no number.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also run cells without a published number.")] = False,
     devices: Annotated[
         str | None, typer.Option("--devices", help="Devices to run on in parallel, such as 0,1,2.")
     ] = None,
     shard: Annotated[
-        str | None, typer.Option("--shard", metavar="I/N", help="Run every N-th cell, starting with the I-th.")
+        str | None,
+        typer.Option("--shard", metavar="I/N", help="Run every N-th cell, starting with the I-th, counted from 0."),
     ] = None,
-    only_cell: Annotated[int | None, typer.Option("--only-cell", metavar="I", help="Run only the I-th cell.")] = None,
+    only_cell: Annotated[
+        int | None, typer.Option("--only-cell", metavar="I", help="Run only the I-th cell, counted from 0.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and their estimated time.")] = False,
     estimate: Annotated[
         bool,
@@ -51,7 +52,7 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Run finished configurations again.")] = False,
     images: Annotated[
         int | None,
-        typer.Option("--images", min=0, help="Test images to draw heat maps of. [default: that of the file]"),
+        typer.Option("--images", min=0, help="Test images to draw heat maps of. [default: images in the file]"),
     ] = None,
 ) -> None:
     """Run the configurations of an experiment that have no finished record, and write its report.
@@ -74,11 +75,11 @@ def run(
 
     chosen = load_experiment(experiment).with_settings(settings or (), _parse_seeds(seeds))
     chosen = replace(chosen, adapt=follow_backbone_input)
-    folder, pool = out or RUNS / chosen.name, out or RUNS
-    chosen = chosen.with_weights_from(weights_root, select_cells(chosen, limit or (), printed=not everything))
-    selected = select_cells(chosen, limit or (), shard=shard, only=only_cell, printed=not everything)
+    folder, runs_root = out or RUNS / chosen.name, out or RUNS
+    chosen = chosen.with_weights_from(weights_root, select_cells(chosen, limit or (), published=not everything))
+    selected = select_cells(chosen, limit or (), shard=shard, only=only_cell, published=not everything)
     cells = with_roots(selected, data_root)
-    steps = plan(cells, find_records(pool), force=force)
+    steps = plan(cells, find_records(runs_root), force=force)
     sharded = shard is not None or only_cell is not None
     if dry_run or estimate:
         _show_plan(_measured(steps) if estimate else steps, f"{chosen.title} → {folder}")
@@ -87,7 +88,7 @@ def run(
             tell(f"{left} more runs have no published number; --all adds them.")
         return
     if chosen.kind in ("dataset", "samples"):
-        cells = _with_data(cells)
+        cells = _without_missing_data(cells)
     else:
         check_data(step.cell for step in steps if step.finished is None)
     try:
@@ -96,10 +97,10 @@ def run(
             folder,
             partial(run_job, force=force),
             cells=cells,
-            pool=pool,
+            runs_root=runs_root,
             devices=_parse_devices(devices),
             force=force,
-            share=_runs_alone(cells),
+            share=_single_process(cells),
             limits=read_limits(chosen, limit or ()),
             tell=tell,
         )
@@ -117,7 +118,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _with_data(cells: list[Cell]) -> list[Cell]:
+def _without_missing_data(cells: list[Cell]) -> list[Cell]:
     """Leave out datasets that are not there: a table or figure of datasets shows the others."""
     missing = missing_data(cells)
     for (name, _), reason in missing.items():
@@ -125,7 +126,7 @@ def _with_data(cells: list[Cell]) -> list[Cell]:
     return [cell for cell in cells if dataset_key(cell) not in missing]
 
 
-def _runs_alone(cells: Sequence[Cell]) -> bool:
+def _single_process(cells: Sequence[Cell]) -> bool:
     """Return whether one process computes a run, so that it may decide alone which run is next."""
     from ..train.launch import launched
 
@@ -151,7 +152,7 @@ def _parse_devices(text: str | None) -> list[str]:
 
 
 def _measured(steps: list[Step]) -> list[Step]:
-    """Replace the times of runs of a network that are not finished by measured ones."""
+    """Replace estimated times of unfinished training runs by measured ones."""
     from ..experiments.jobs._estimate import estimate_costs
 
     waiting = [step for step in steps if step.finished is None and isinstance(step.cell.config, RunConfig)]
@@ -174,7 +175,7 @@ def _show_plan(steps: list[Step], title: str) -> None:
         what, time = f"skip: finished in {step.finished}", ""
         if step.finished is None:
             place = dataset_key(step.cell)
-            what, time = "no data" if place in missing else "run", duration(step.seconds)
+            what, time = "no data" if place in missing else "run", format_duration(step.seconds)
             if place in missing:
                 lacking[place] += 1
         size = "" if step.images is None else f"{step.images:,}", "—" if step.gib is None else f"{step.gib:.1f} GiB"

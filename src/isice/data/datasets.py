@@ -9,7 +9,7 @@ from .._checks import suggestion
 from ..config import DataConfig
 from . import layouts, synthetic
 from .digits import load_digits
-from .layouts import Loaded
+from .layouts import DatasetSources
 from .transforms import IMAGENET_MEAN, IMAGENET_STD
 
 
@@ -24,7 +24,7 @@ class DatasetInfo:
         train_size: Images of the training split, before validation images are held out.
         test_size: Images of the test split.
         source: Origin of the data.
-        load: Reads the files and returns a :class:`~isice.data.layouts.Loaded`.
+        load: Reads the files and returns a :class:`~isice.data.layouts.DatasetSources`.
         protocol: Which images are for training and which for testing.
         note: Where the paper states another number.
         n_partitions: Largest ``data.partition``; None for any number.
@@ -42,7 +42,7 @@ class DatasetInfo:
     train_size: int | None
     test_size: int | None
     source: str
-    load: Callable[[DataConfig], Loaded]
+    load: Callable[[DataConfig], DatasetSources]
     protocol: str = ""
     note: str = ""
     n_partitions: int | None = 1

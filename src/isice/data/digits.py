@@ -5,14 +5,14 @@ import torch
 from torch.nn.functional import interpolate
 
 from ..config import DataConfig
-from .layouts import Loaded
+from .layouts import DatasetSources
 from .sources import TensorSource
 
 # scikit-learn defines no test split. This one is fixed and ignores the seeds of a config.
 _TEST_SIZE, _TEST_SEED = 450, 0
 
 
-def load_digits(config: DataConfig) -> Loaded:
+def load_digits(config: DataConfig) -> DatasetSources:
     """Load 1347 training and 450 test images, stratified by class, with pixels in [0, 1].
 
     Another ``image_size`` than 8 resizes them by bilinear interpolation.
@@ -30,4 +30,4 @@ def load_digits(config: DataConfig) -> Loaded:
         np.arange(len(targets)), test_size=_TEST_SIZE, random_state=_TEST_SEED, stratify=raw.target
     )
     splits = [TensorSource(images[rows], targets[rows]) for rows in (train, test)]
-    return Loaded(tuple("0123456789"), *splits)
+    return DatasetSources(tuple("0123456789"), *splits)

@@ -1,6 +1,7 @@
 """Read the files of each dataset in their published layout.
 
-One function per dataset maps a config to :class:`Loaded`; :mod:`isice.data.splits` verifies sizes.
+One function per dataset maps a config to :class:`DatasetSources`; :mod:`isice.data.splits`
+verifies sizes.
 """
 
 import csv
@@ -24,7 +25,7 @@ _TEST_FRACTION = 0.2  # of a folder of classes that has no test images
 
 
 @dataclass(frozen=True)
-class Loaded:
+class DatasetSources:
     """Class names in the order of the labels, and the splits that the dataset itself defines."""
 
     classes: tuple[str, ...]
@@ -33,7 +34,7 @@ class Loaded:
     val: Source | None = None
 
 
-def load_mit_indoor67(config: DataConfig) -> Loaded:
+def load_mit_indoor67(config: DataConfig) -> DatasetSources:
     """Load ``Images/<class>/*`` by the lists ``TrainImages.txt`` and ``TestImages.txt``."""
     root = find_root(config, "Images", "TrainImages.txt", "TestImages.txt")
     lists = {name: _lines(root / f"{name}Images.txt") for name in ("Train", "Test")}
@@ -42,10 +43,10 @@ def load_mit_indoor67(config: DataConfig) -> Loaded:
         _files(config, _inside(root / "Images", lines), [line.split("/")[0] for line in lines], classes)
         for lines in lists.values()
     )
-    return Loaded(tuple(classes), train, test)
+    return DatasetSources(tuple(classes), train, test)
 
 
-def load_cub200(config: DataConfig) -> Loaded:
+def load_cub200(config: DataConfig) -> DatasetSources:
     """Load the archive ``CUB_200_2011``, or ``train/<class>/*`` with ``test/<class>/*``."""
     given = Path(config.root or "").expanduser()
     if config.root is not None and all((given / name).is_dir() for name in ("train", "test")):
@@ -76,18 +77,18 @@ def load_cub200(config: DataConfig) -> Loaded:
         )
         for images in (members["1"], members["0"])
     )
-    return Loaded(tuple(classes), train, test)
+    return DatasetSources(tuple(classes), train, test)
 
 
-def load_aircraft(config: DataConfig) -> Loaded:
+def load_aircraft(config: DataConfig) -> DatasetSources:
     """Load torchvision's FGVCAircraft: 100 variants, trainval for training."""
     from torchvision.datasets import FGVCAircraft
 
     train, test = (_torchvision(config, FGVCAircraft, split=split) for split in ("trainval", "test"))
-    return Loaded(tuple(train.classes), _from_torchvision(train), _from_torchvision(test))
+    return DatasetSources(tuple(train.classes), _from_torchvision(train), _from_torchvision(test))
 
 
-def load_cars(config: DataConfig) -> Loaded:
+def load_cars(config: DataConfig) -> DatasetSources:
     """Load ``devkit/``, ``cars_train/`` and ``cars_test/`` by the lists of Stanford Cars."""
     test = "cars_test_annos_withlabels.mat"
     root = find_root(config, "devkit", "cars_train", "cars_test", test)
@@ -98,20 +99,20 @@ def load_cars(config: DataConfig) -> Loaded:
         rows = read_mat(root / path, "annotations", "fname", "class")
         paths = _inside(root / folder, [name for name, _ in rows])
         splits.append(_files(config, paths, [label for _, label in rows], numbers))
-    return Loaded(tuple(classes), *splits)
+    return DatasetSources(tuple(classes), *splits)
 
 
-def load_dtd(config: DataConfig) -> Loaded:
+def load_dtd(config: DataConfig) -> DatasetSources:
     """Load torchvision's DTD: partition ``data.partition``, train and val for training."""
     from torchvision.datasets import DTD
 
     train, val, test = (
         _torchvision(config, DTD, split=name, partition=config.partition) for name in ("train", "val", "test")
     )
-    return Loaded(tuple(train.classes), _from_torchvision(train, val), _from_torchvision(test))
+    return DatasetSources(tuple(train.classes), _from_torchvision(train, val), _from_torchvision(test))
 
 
-def load_inaturalist2017(config: DataConfig) -> Loaded:
+def load_inaturalist2017(config: DataConfig) -> DatasetSources:
     """Load ``train_val_images/`` by the lists ``train2017.json`` and ``val2017.json``.
 
     torchvision downloads the images, to ``2017/``; the lists (30 MB) are downloaded by hand.
@@ -126,7 +127,7 @@ def load_inaturalist2017(config: DataConfig) -> Loaded:
         categories = sorted(lists[0]["categories"], key=lambda category: category["id"])
         numbers = [category["id"] for category in categories]
         train, test = (_from_coco(config, root, content, numbers) for content in lists)
-        return Loaded(tuple(str(category["name"]) for category in categories), train, test)
+        return DatasetSources(tuple(str(category["name"]) for category in categories), train, test)
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"data: expected lists in the format of iNaturalist 2017 in {str(root)!r}, got one without {error}; "
@@ -134,7 +135,7 @@ def load_inaturalist2017(config: DataConfig) -> Loaded:
         ) from None
 
 
-def load_mini_imagenet(config: DataConfig) -> Loaded:
+def load_mini_imagenet(config: DataConfig) -> DatasetSources:
     """Load 100 classes of 600 images: class folders, or ``images/`` with three CSV lists.
 
     The lists are few-shot splits with different classes. They are merged and split 90:10 in every
@@ -150,10 +151,10 @@ def load_mini_imagenet(config: DataConfig) -> Loaded:
     classes = sorted(set(labels))
     everything = _files(config, paths, labels, classes)
     train, test = stratified_split(everything.targets, 0.1, config.partition)
-    return Loaded(tuple(classes), everything.keep(train), everything.keep(test))
+    return DatasetSources(tuple(classes), everything.keep(train), everything.keep(test))
 
 
-def load_imagenet100(config: DataConfig) -> Loaded:
+def load_imagenet100(config: DataConfig) -> DatasetSources:
     """Load the classes of imagenet100.txt from ``train/<wnid>/*`` and ``val/<wnid>/*``."""
     root = find_root(config, "train", "val")
     classes = sorted(files(__package__).joinpath("imagenet100.txt").read_text(encoding="utf-8").split())
@@ -161,10 +162,10 @@ def load_imagenet100(config: DataConfig) -> Loaded:
     for name in ("train", "val"):
         paths, labels = _class_folders(root / name, classes)
         splits.append(_files(config, paths, labels, classes))
-    return Loaded(tuple(classes), *splits)
+    return DatasetSources(tuple(classes), *splits)
 
 
-def load_folder(config: DataConfig) -> Loaded:
+def load_folder(config: DataConfig) -> DatasetSources:
     """Load ``train/<class>/*`` with ``test/<class>/*``, ``val/<class>/*`` or both.
 
     ``validation`` may be written for ``val``. A folder of classes without ``train`` is split: a
@@ -174,7 +175,7 @@ def load_folder(config: DataConfig) -> Loaded:
         paths, labels = _class_folders(Path(config.root or "").expanduser())
         source = _files(config, paths, labels, sorted(set(labels)))
         kept, held = stratified_split(source.targets, _TEST_FRACTION, config.split_seed)
-        return Loaded(tuple(sorted(set(labels))), source.keep(kept), source.keep(held))
+        return DatasetSources(tuple(sorted(set(labels))), source.keep(kept), source.keep(held))
     root = find_root(config, "train")
     held_out = [name for name in ("test", "val", "validation") if (root / name).is_dir()]
     if not held_out:
@@ -189,7 +190,7 @@ def load_folder(config: DataConfig) -> Loaded:
         paths, labels = _class_folders(root / name)
         _check_same_classes(root, name, set(classes), set(labels))
         splits.append(_files(config, paths, labels, classes))
-    return Loaded(tuple(classes), _files(config, train_paths, train_labels, classes), *splits)
+    return DatasetSources(tuple(classes), _files(config, train_paths, train_labels, classes), *splits)
 
 
 def _is_unsplit(config: DataConfig) -> bool:

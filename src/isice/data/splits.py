@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..config import DataConfig
 from .datasets import DatasetInfo, dataset_info
 from .images import find_bad_images, missing_files
-from .layouts import Loaded
+from .layouts import DatasetSources
 from .sources import FileSource, Source, Split, stratified_split
 from .transforms import Transform, create_transforms
 
@@ -96,7 +96,7 @@ def info_in_use(config: DataConfig, info: DatasetInfo | None = None) -> DatasetI
     )
 
 
-def checked_classes(config: DataConfig, info: DatasetInfo, loaded: Loaded) -> tuple[str, ...]:
+def checked_classes(config: DataConfig, info: DatasetInfo, loaded: DatasetSources) -> tuple[str, ...]:
     """Return the classes, after verifying the numbers of classes and images."""
     if info.num_classes not in (None, len(loaded.classes)):
         raise ValueError(

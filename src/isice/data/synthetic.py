@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .._checks import check_choice, check_int, check_number
 from ..config import DataConfig
-from .layouts import Loaded
+from .layouts import DatasetSources
 from .sources import TensorSource
 
 FAMILIES = ("correlation", "partial")
@@ -88,7 +88,7 @@ def make_textures(
     return gaussian_fields(covariances[labels], size=size, seed=seed), labels
 
 
-def load_textures(config: DataConfig, *, family: str = "correlation") -> Loaded:
+def load_textures(config: DataConfig, *, family: str = "correlation") -> DatasetSources:
     """Generate the training and test textures of one family, at ``image_size``, with fixed seeds.
 
     The mean of each channel carries no information about the class, so ``gap`` on the raw channels
@@ -99,4 +99,4 @@ def load_textures(config: DataConfig, *, family: str = "correlation") -> Loaded:
         TensorSource(*make_textures(count, family=family, seed=seed, **shape))
         for count, seed in ((TRAIN_SIZE, _TRAIN_SEED), (TEST_SIZE, _TEST_SEED))
     ]
-    return Loaded(tuple(f"texture {number}" for number in range(N_CLASSES)), *splits)
+    return DatasetSources(tuple(f"texture {number}" for number in range(N_CLASSES)), *splits)

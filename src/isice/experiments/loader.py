@@ -37,12 +37,12 @@ from .published_numbers import METRIC, Aggregate, Metric, PublishedTable, read_a
 from .weight_files import find_all, with_weights
 
 _HERE = Path(str(files(__package__)))
-_ABOUT = ("title", "description", "recipe", "seeds", "kind", "expand", "after", "images")
-_EXCEPTION = ("at", "config", "why")
+_EXPERIMENT_KEYS = ("title", "description", "recipe", "seeds", "kind", "expand", "after", "images")
+_EXCEPTION_KEYS = ("at", "config", "why")
+_PLOT_KEYS = ("x", "lines", "panels", "metric", "log", "caption")
 # Most runs of one experiment: the whole grid is validated when its file is loaded.
 _MAX_CELLS = 100_000
-_PLOT = ("x", "lines", "panels", "metric", "log", "caption")
-# Words in the names of runs, which are fixed, for settings that were renamed.
+# Renamed settings keep their former word in run names, so that existing folders are found.
 _RUN_WORDS = {"data.partition": "split"}
 
 
@@ -50,15 +50,15 @@ _RUN_WORDS = {"data.partition": "split"}
 class Cell:
     """One run of an experiment."""
 
-    name: str  # also that of its folder
+    name: str  # also the name of its folder
     label: str
     config: Any
     hash: str
     at: dict[str, str] = field(default_factory=dict)  # axis → value
     kind: str = "train"
-    identity: str = ""  # among all runs, see job_configs.choose_identities
+    identity: str = ""  # of the finished runs that count as this one, see job_configs
 
-    def finished_in(self, folders: Mapping[str, Path]) -> Path | None:
+    def find_finished(self, folders: Mapping[str, Path]) -> Path | None:
         """Return the folder of a finished run of this cell, by identity, or None."""
         return folders.get(self.hash) or folders.get(self.identity)
 
@@ -76,19 +76,19 @@ class Experiment:
     kind: str = "train"  # of job, see job_configs.job_kinds
     expand: str = "product"  # or "rows": only the rows of the published table
     assignments: tuple[str, ...] = ()  # overrides a.b=c, applied last
-    changed: tuple[str, ...] = ()  # those of them that change results
+    changed: tuple[str, ...] = ()  # the assignments that change results
     fixed: dict[str, Any] = field(default_factory=dict)  # the table [config]
     exceptions: tuple[Mapping[str, Any], ...] = ()  # settings ("config") of single cells ("at"), after the axes
     metrics: tuple[Metric, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
-    printed: PublishedTable | None = None
+    published: PublishedTable | None = None
     plot: dict[str, Any] = field(default_factory=dict)  # the axes of the figure of results
     after: str = ""  # text for the report on what to do with the finished runs
     images: int = 0  # test images in the heat maps of the report
     weights: dict[str, Path | None] = field(default_factory=dict)  # by backbone, see weight_files
     adapt: Callable[[RunConfig], RunConfig] | None = None  # completes the config of a training run
 
-    def with_weights_from(self, root: str | Path | None, cells: "Iterable[Cell]") -> "Experiment":
+    def with_weights_from(self, root: str | Path | None, cells: Iterable[Cell]) -> "Experiment":
         """Take the weights of the backbones of ``cells`` from a folder."""
         return replace(self, weights=find_all(root, (cell.config for cell in cells)))
 
@@ -131,7 +131,7 @@ class Experiment:
         found: dict[str, Cell] = {}
         for values in itertools.product(*(axis.values for axis in self.axes)):
             at = {axis.name: value.name for axis, value in zip(self.axes, values, strict=True)}
-            if self.expand == "rows" and not self._is_printed_row(at):
+            if self.expand == "rows" and not self._is_published_row(at):
                 continue
             for cell in self._cells_at(at, values):
                 if cell.hash in found:
@@ -180,11 +180,11 @@ class Experiment:
         options = {option: value[option] for value in (v.pooling for v in values) for option in value}
         return config if "model.pooling" in overridden else _with_pooling_options(config, options)
 
-    def _is_printed_row(self, at: dict[str, str]) -> bool:
-        if self.printed is None:
+    def _is_published_row(self, at: dict[str, str]) -> bool:
+        if self.published is None:
             return True
-        axes = [(index, name) for index, name in enumerate(self.printed.rows) if name in at]
-        return any(all(key[index] == at[name] for index, name in axes) for key in self.printed.row_keys)
+        axes = [(index, name) for index, name in enumerate(self.published.rows) if name in at]
+        return any(all(key[index] == at[name] for index, name in axes) for key in self.published.row_keys)
 
 
 def _as_config_of(kind: str, config: Any) -> Any:
@@ -218,7 +218,7 @@ def load_experiment(name_or_path: str | Path) -> Experiment:
     known = ("experiment", "config", "axes", "grid", "exceptions", "metrics", "aggregates", "printed", "plot")
     _check_keys(content, known, f"{path.name}: ")
     about = content.get("experiment", {})
-    _check_keys(about, _ABOUT, f"{path.name}: experiment.")
+    _check_keys(about, _EXPERIMENT_KEYS, f"{path.name}: experiment.")
     experiment = _build(path.stem, about, content)
     experiment.cells()  # validate the whole grid at load time
     return experiment
@@ -240,11 +240,11 @@ def _build(name: str, about: Mapping[str, Any], content: Mapping[str, Any]) -> E
     for aggregate in aggregates:
         words[aggregate.axis].add(aggregate.name)
     for exception in content.get("exceptions", ()):
-        _check_keys(exception, _EXCEPTION, f"{name}: exceptions.")
+        _check_keys(exception, _EXCEPTION_KEYS, f"{name}: exceptions.")
         for axis, value in exception["at"].items():
             check_choice(name, f"exceptions.at.{axis}", value, sorted(words.get(axis, set())))
     plot = {key: tuple(value) if isinstance(value, list) else value for key, value in content.get("plot", {}).items()}
-    _check_keys(plot, _PLOT, f"{name}: plot.")
+    _check_keys(plot, _PLOT_KEYS, f"{name}: plot.")
     return Experiment(
         name=name,
         title=about.get("title", name),
@@ -258,7 +258,7 @@ def _build(name: str, about: Mapping[str, Any], content: Mapping[str, Any]) -> E
         exceptions=tuple(content.get("exceptions", ())),
         metrics=metrics,
         aggregates=aggregates,
-        printed=read_published(content.get("printed", {}), words | {METRIC: {metric.name for metric in metrics}}),
+        published=read_published(content.get("printed", {}), words | {METRIC: {metric.name for metric in metrics}}),
         plot=plot,
         after=" ".join(about.get("after", "").split()),
         images=about.get("images", 0),
@@ -271,7 +271,9 @@ def list_recipes() -> list[str]:
 
 
 def override_recipe(recipe: Any, assignments: Iterable[str]) -> Any:
-    """Apply overrides ``a.b=c`` to a config; ``optim.recipe_epochs`` is set where they shorten it.
+    """Apply overrides ``a.b=c``; if they reduce the epochs, record those of the recipe.
+
+    They are recorded in ``optim.recipe_epochs``.
 
     Example:
         >>> override_recipe(RunConfig(), ["optim.epochs=32"]).optim.recipe_epochs

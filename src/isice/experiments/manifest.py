@@ -14,7 +14,9 @@ from .loader import Experiment
 from .published_numbers import METRIC, Aggregate, Metric, Note, PublishedTable
 
 FILE = "experiment.json"
-_POOLS = (".", "..")
+_RUNS_ROOTS = (".", "..")
+# Fields under another key in the file, whose format is fixed.
+_KEYS = {"published": "printed", "runs_root": "pool"}
 
 
 @dataclass(frozen=True)
@@ -41,19 +43,24 @@ class Manifest:
     axes: dict[str, dict[str, str]] = field(default_factory=dict)  # axis → value → label
     metrics: tuple[Metric, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
-    printed: PublishedTable | None = None
+    published: PublishedTable | None = None
     plot: dict[str, Any] = field(default_factory=dict)
     changed: tuple[str, ...] = ()  # overrides a.b=c that change results
-    pool: str = "."  # folder of the records: the manifest's own, or "..", which experiments share; no other
+    runs_root: str = "."  # folder of the records: the manifest's own, or "..", which experiments share; no other
     cells: tuple[Entry, ...] = ()
     limits: dict[str, tuple[str, ...]] = field(default_factory=dict)  # axis → values, for cells and tables
 
     def __post_init__(self) -> None:
-        check_choice("experiment", "pool", self.pool, _POOLS)
+        check_choice("experiment", "pool", self.runs_root, _RUNS_ROOTS)
 
 
-def describe(experiment: Experiment, pool: str = ".", limits: Mapping[str, Collection[str]] | None = None) -> Manifest:
-    """Return the manifest of an experiment, whose records are in ``pool``, within ``limits``."""
+def describe(
+    experiment: Experiment, runs_root: str = ".", limits: Mapping[str, Collection[str]] | None = None
+) -> Manifest:
+    """Return the manifest of an experiment, limited to values of axes.
+
+    Its records are in ``runs_root``.
+    """
     limits = {axis: tuple(values) for axis, values in (limits or {}).items()}
     axes = {axis.name: {value.name: value.label for value in axis.values} for axis in experiment.axes}
     for aggregate in experiment.aggregates:
@@ -66,7 +73,7 @@ def describe(experiment: Experiment, pool: str = ".", limits: Mapping[str, Colle
         Entry(c.name, c.label, c.hash, family, c.at, to_dict(c.config))
         for c, family in zip(runs, families, strict=True)
     )
-    own: dict[str, Any] = {"axes": axes, "pool": pool, "cells": cells, "limits": limits}
+    own: dict[str, Any] = {"axes": axes, "runs_root": runs_root, "cells": cells, "limits": limits}
     return Manifest(**own, **{f.name: getattr(experiment, f.name) for f in fields(Manifest) if f.name not in own})
 
 
@@ -79,7 +86,13 @@ def united_limits(manifest: Manifest | None, name: str, limits: Mapping[str, Col
 def write_manifest(manifest: Manifest, folder: Path) -> None:
     """Write ``experiment.json`` atomically; several processes may do so at once."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / FILE, json.dumps(asdict(manifest), indent=1, ensure_ascii=False))
+    write_atomically(folder / FILE, format_manifest(manifest))
+
+
+def format_manifest(manifest: Manifest) -> str:
+    """Return the text of ``experiment.json``."""
+    content = {_KEYS.get(name, name): value for name, value in asdict(manifest).items()}
+    return json.dumps(content, indent=1, ensure_ascii=False)
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -96,15 +109,16 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 def _parse(read: Any) -> Manifest | None:
     content = {"limits": {}} | _tuples(read)  # earlier versions had no limits
-    if content.keys() != {f.name for f in fields(Manifest)}:
+    if content.keys() != {_KEYS.get(f.name, f.name) for f in fields(Manifest)}:
         return None
+    content |= {name: content.pop(key) for name, key in _KEYS.items()}
     content["metrics"] = tuple(Metric(**metric) for metric in content["metrics"])
     content["aggregates"] = tuple(Aggregate(**aggregate) for aggregate in content["aggregates"])
     content["cells"] = tuple(Entry(**cell) for cell in content["cells"])
-    if content["printed"] is not None:
-        printed = content["printed"]
-        printed["notes"] = tuple(Note(**note) for note in printed["notes"])
-        content["printed"] = PublishedTable(**printed)
+    if content["published"] is not None:
+        published = content["published"]
+        published["notes"] = tuple(Note(**note) for note in published["notes"])
+        content["published"] = PublishedTable(**published)
     return Manifest(**content)
 
 

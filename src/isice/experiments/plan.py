@@ -30,7 +30,7 @@ def select_cells(
     *,
     shard: str | None = None,
     only: int | None = None,
-    printed: bool = False,
+    published: bool = False,
 ) -> list[Cell]:
     """Return the cells to run.
 
@@ -39,7 +39,7 @@ def select_cells(
         limits: ``axis=value`` or ``axis=value,value``: only these values of that axis.
         shard: ``"i/n"``: every n-th cell, from the i-th on, counted from 0.
         only: The index of a single cell among those within the limits, counted from 0.
-        printed: Leave out the training runs whose table has no published number for them.
+        published: Leave out the training runs whose table has no published number for them.
 
     Example:
         >>> from isice.experiments.loader import load_experiment
@@ -48,7 +48,7 @@ def select_cells(
     """
     wanted = read_limits(experiment, limits)
     cells = [cell for cell in experiment.cells() if all(cell.at[axis] in names for axis, names in wanted.items())]
-    if printed:
+    if published:
         cells = [cell for cell in cells if has_published_number(experiment, cell)]
     if only is not None:
         if not 0 <= only < len(cells):
@@ -61,8 +61,8 @@ def select_cells(
 
 
 def has_published_number(experiment: Experiment, cell: Cell) -> bool:
-    """Return whether the table prints a number for a training run; always true without a table."""
-    table = experiment.printed
+    """Return whether the table has a number for a training run; always true without a table."""
+    table = experiment.published
     if table is None or experiment.kind != "train":
         return True
     of = {(aggregate.axis, aggregate.name): aggregate.of for aggregate in experiment.aggregates}
@@ -114,7 +114,7 @@ def plan(cells: Iterable[Cell], records: list[Record], *, force: bool = False) -
     for record in records:
         if record["status"] == "finished":
             done.setdefault(record.get("kind", "train"), []).append(record)
-    return [Step(c, c.finished_in(finished), _estimate(c.config, c.kind, done.get(c.kind, []))) for c in cells]
+    return [Step(c, c.find_finished(finished), _estimate(c.config, c.kind, done.get(c.kind, []))) for c in cells]
 
 
 def _estimate(config: Any, kind: str, done: list[Record]) -> float | None:
@@ -145,15 +145,15 @@ def summary(steps: list[Step]) -> str:
     if not known:
         return f"{line}; time unknown: no record of a similar run"
     rest = "" if len(known) == len(waiting) else f" for {len(known)} of them, unknown for the others"
-    return f"{line}; about {duration(sum(known))} on one device{rest}"
+    return f"{line}; about {format_duration(sum(known))} on one device{rest}"
 
 
-def duration(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """Format seconds.
 
     Example:
-        >>> duration(45), duration(5400), duration(200000), duration(None)
-        ('45 s', '1.5 h', '2.3 days', 'unknown')
+        >>> [format_duration(seconds) for seconds in (45, 5400, 200000, None)]
+        ['45 s', '1.5 h', '2.3 days', 'unknown']
     """
     if seconds is None:
         return "unknown"

@@ -27,6 +27,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from .._checks import check_choice
@@ -78,7 +79,7 @@ class Note:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A published table. A key has one value per axis; numbers are text, as printed."""
+    """A published table. A key has one value per axis; numbers are text, as published."""
 
     source: str = ""
     rows: tuple[str, ...] = ()
@@ -92,6 +93,11 @@ class PublishedTable:
     def axes(self) -> tuple[str, ...]:
         """The axes of a key."""
         return self.rows + self.columns
+
+    @cached_property
+    def by_key(self) -> dict[tuple[str, ...], str]:
+        """The numbers by their keys."""
+        return dict(self.numbers)
 
 
 def read_metrics(table: Mapping[str, Any]) -> tuple[Metric, ...]:
@@ -142,7 +148,7 @@ def read_published(table: Mapping[str, Any], known: Mapping[str, set[str]]) -> P
         key, texts = tuple(words[: len(rows)]), words[len(rows) :]
         if len(texts) != len(column_keys):
             raise ValueError(
-                f"experiment: expected {len(column_keys)} numbers in the printed row {' '.join(key)!r}, "
+                f"experiment: expected {len(column_keys)} numbers in the published row {' '.join(key)!r}, "
                 f"got {len(texts)}."
             )
         row_keys.append(key)
@@ -160,7 +166,7 @@ def read_published(table: Mapping[str, Any], known: Mapping[str, set[str]]) -> P
 
 
 def value_of(text: str) -> float:
-    """Convert a printed number, possibly with commas between thousands.
+    """Convert a published number, possibly with commas between thousands.
 
     Example:
         >>> value_of("11,788")
@@ -174,15 +180,15 @@ def _number(text: str, row: tuple[str, ...]) -> str:
         value_of(text)
     except ValueError:
         raise ValueError(
-            f"experiment: expected a number or — in the printed row {' '.join(row)!r}, got {text!r}."
+            f"experiment: expected a number or — in the published row {' '.join(row)!r}, got {text!r}."
         ) from None
     return text
 
 
-def _check_axis_values(printed: PublishedTable, known: Mapping[str, set[str]]) -> None:
-    places = [dict(zip(printed.rows, key, strict=True)) for key in printed.row_keys]
-    places += [dict(zip(printed.columns, key, strict=True)) for key in printed.column_keys]
-    places += [{axis: word} for note in printed.notes for axis, words in note.at for word in words]
+def _check_axis_values(published: PublishedTable, known: Mapping[str, set[str]]) -> None:
+    places = [dict(zip(published.rows, key, strict=True)) for key in published.row_keys]
+    places += [dict(zip(published.columns, key, strict=True)) for key in published.column_keys]
+    places += [{axis: word} for note in published.notes for axis, words in note.at for word in words]
     for place in places:
         for axis, word in place.items():
             check_choice("experiment", f"{axis!r} in [printed]", word, sorted(known.get(axis, set())))

@@ -34,7 +34,7 @@ def run_experiment(
     compute: Compute,
     *,
     cells: Sequence[Cell] | None = None,
-    pool: str | Path | None = None,
+    runs_root: str | Path | None = None,
     devices: Sequence[str] = (),
     force: bool = False,
     share: bool = True,
@@ -48,8 +48,8 @@ def run_experiment(
         out: Folder for the runs, one sub-folder each.
         compute: Computes a config into a folder under a label; writes its record, even on failure.
         cells: The cells to run; all of the experiment by default.
-        pool: Folder in which finished runs are searched: ``out``, the default, or the folder that
-            holds it, to share runs between experiments.
+        runs_root: Folder in which finished runs are searched: ``out``, the default, or the folder
+            that holds it, to share runs between experiments.
         devices: Devices ("cuda:0", "cpu") with one process each; by default, this process runs all.
         force: Run finished cells again.
         share: Let other processes run cells of the same folder: a cell that one of them works on is
@@ -62,10 +62,10 @@ def run_experiment(
     with suppress(ValueError):  # a damaged one is replaced
         before = read_manifest(out)
     united = united_limits(before, experiment.name, limits or {})
-    write_manifest(describe(experiment, os.path.relpath(pool or out, out), united), out)
-    finished = {} if force else finished_folders(find_records(pool or out))
+    write_manifest(describe(experiment, os.path.relpath(runs_root or out, out), united), out)
+    finished = {} if force else finished_folders(find_records(runs_root or out))
     cells = experiment.cells() if cells is None else cells
-    done = [(cell, where) for cell in cells if (where := cell.finished_in(finished)) is not None]
+    done = [(cell, where) for cell in cells if (where := cell.find_finished(finished)) is not None]
     _tell_skipped(done, out, tell)
     outcome = Outcome(skipped=[cell.name for cell, _ in done])
     waiting = [cell for cell in cells if cell.name not in outcome.skipped]

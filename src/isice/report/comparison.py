@@ -18,7 +18,7 @@ _OURS = "ours (mean ± std, runs)"
 
 @dataclass(frozen=True)
 class Item:
-    """One cell of a table: the published text and our number, each of which may be missing."""
+    """One entry of a table: the published text and our number, each of which may be missing."""
 
     metric: Metric
     paper: str | None
@@ -67,29 +67,29 @@ class Item:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of items; ``printed`` says whether they have a published side."""
+    """A table of items; ``published`` says whether they have a published side."""
 
     title: str
     row_titles: tuple[str, ...]
     columns: tuple[str, ...]
     rows: list[tuple[tuple[str, ...], list[Item]]]
     notes: list[str]
-    printed: bool
+    published: bool
 
     def to_table(self) -> Table:
-        """Return the table as text: ``paper / ours / difference`` in every cell."""
+        """Return the table as text: ``paper / ours / difference`` in every entry."""
         rows = [(*labels, *(self._text(item) for item in items)) for labels, items in self.rows]
         return Table((*self.row_titles, *self.columns), rows, n_text=len(self.row_titles))
 
     def _text(self, item: Item) -> str:
-        if not self.printed:
+        if not self.published:
             return item.ours_text
         return MISSING if item.empty else f"{item.paper_text} / {item.ours_text} / {item.difference_text}"
 
     @property
-    def found(self) -> tuple[int, int]:
-        """The number of cells with a number of ours, and the number of cells."""
-        items = [item for _, row in self.rows for item in row if not (self.printed and item.empty)]
+    def counts(self) -> tuple[int, int]:
+        """The number of entries with a number of ours, and the number of entries."""
+        items = [item for _, row in self.rows for item in row if not (self.published and item.empty)]
         return sum(item.ours is not None for item in items), len(items)
 
     def split_columns(self, width: int) -> list["Comparison"]:
@@ -113,16 +113,20 @@ class Comparison:
 
 
 def compare(manifest: Manifest, records: Iterable[Record], limits: Limits | None = None) -> list[Comparison]:
-    """Return the tables of an experiment: its published one, else one of our numbers per metric."""
-    measured, published, limits = MeasuredNumbers(manifest, list(records)), manifest.printed, limits or {}
+    """Return the tables of an experiment.
+
+    This is the published one; else, for one axis, a table with the metrics as columns; else one
+    table for each metric with records.
+    """
+    measured, published, limits = MeasuredNumbers(manifest, list(records)), manifest.published, limits or {}
     # Axes can be missing where a setting was overridden.
     if published is not None and set(published.axes) - {METRIC} <= manifest.axes.keys():
         return [_published_table(manifest, published, measured, limits)]
     axes = [axis for axis in manifest.axes if axis != METRIC]
     if len(axes) < 2:
-        return [_metrics_table(manifest, axes, measured, limits)]
-    tables = [_metric_table(manifest, axes, metric, measured, limits) for metric in manifest.metrics]
-    return [table for table in tables if table.found[0]] or tables[:1]
+        return [_table_of_all_metrics(manifest, axes, measured, limits)]
+    tables = [_table_of_one_metric(manifest, axes, metric, measured, limits) for metric in manifest.metrics]
+    return [table for table in tables if table.counts[0]] or tables[:1]
 
 
 def _published_table(
@@ -133,42 +137,42 @@ def _published_table(
         others = [metric for metric in manifest.metrics if (metric.name,) not in columns]
         columns += [(m.name,) for m in others if any(measured.find(cell.at, m) for cell in manifest.cells)]
     columns = [key for key in columns if _within(published.columns, key, limits)]
-    marks: dict[str, str] = {}
+    note_marks: dict[str, str] = {}
     rows = []
     for row in published.row_keys:
         if _within(published.rows, row, limits):
             places = [dict(zip(published.axes, (*row, *column), strict=True)) for column in columns]
-            items = [_published_item(place, manifest, published, measured, marks) for place in places]
+            items = [_published_item(place, manifest, published, measured, note_marks) for place in places]
             rows.append((_labels(manifest, published.rows, row), items))
     return Comparison(
         title=f"{published.source}: paper / ours (mean ± std, runs) / difference",
         row_titles=published.rows,
         columns=tuple(", ".join(_labels(manifest, published.columns, column)) for column in columns),
         rows=rows,
-        notes=[f"{mark} {text}" for text, mark in marks.items()],
-        printed=True,
+        notes=[f"{mark} {text}" for text, mark in note_marks.items()],
+        published=True,
     )
 
 
 def _published_item(
-    place: Place, manifest: Manifest, published: PublishedTable, measured: MeasuredNumbers, marks: dict[str, str]
+    place: Place, manifest: Manifest, published: PublishedTable, measured: MeasuredNumbers, note_marks: dict[str, str]
 ) -> Item:
-    """Return the item of a place, and add the notes on it to ``marks`` (text → mark)."""
+    """Return the item of a place, and add the notes on it to ``note_marks`` (text → mark)."""
     metrics = {metric.name: metric for metric in manifest.metrics}
     metric = metrics[place[METRIC]] if METRIC in place else manifest.metrics[0]
     paper = paper_number(place, metric, published)
     texts = [note.text for note in published.notes if paper is not None and note.concerns(place)]
     for text in texts:
-        marks.setdefault(text, NOTE_MARKS[len(marks) % len(NOTE_MARKS)])
+        note_marks.setdefault(text, NOTE_MARKS[len(note_marks) % len(NOTE_MARKS)])
     if any(a.how == "std" and place.get(a.axis) == a.name for a in manifest.aggregates):
         metric = replace(metric, better="")  # a larger deviation is neither better nor worse
-    own = "".join(marks[text] for text in texts)
+    own = "".join(note_marks[text] for text in texts)
     return Item(metric, paper, measured.find(place, metric), measured.failed(place), own)
 
 
 def paper_number(place: Place, metric: Metric, published: PublishedTable) -> str | None:
     """Return the published text of a place; a ratio is computed from published numbers."""
-    numbers = dict(published.numbers)
+    numbers = published.by_key
     if not metric.of:
         return numbers.get(tuple(place[axis] for axis in published.axes))
     own = place | {METRIC: metric.of}
@@ -178,7 +182,7 @@ def paper_number(place: Place, metric: Metric, published: PublishedTable) -> str
     return f"{value_of(texts[0]) / value_of(texts[1]):.{metric.digits}f}"
 
 
-def _metrics_table(manifest: Manifest, axes: list[str], measured: MeasuredNumbers, limits: Limits) -> Comparison:
+def _table_of_all_metrics(manifest: Manifest, axes: list[str], measured: MeasuredNumbers, limits: Limits) -> Comparison:
     """Return our numbers with the values of the only axis as rows and the metrics as columns."""
     places = {tuple(cell.at[axis] for axis in axes): cell.at for cell in manifest.cells}
     rows = [
@@ -187,10 +191,10 @@ def _metrics_table(manifest: Manifest, axes: list[str], measured: MeasuredNumber
         if _within(axes, key, limits)
     ]
     columns = tuple(metric.label for metric in manifest.metrics)
-    return Comparison(_OURS, tuple(axes), columns, rows, [], printed=False)
+    return Comparison(_OURS, tuple(axes), columns, rows, [], published=False)
 
 
-def _metric_table(
+def _table_of_one_metric(
     manifest: Manifest, axes: list[str], metric: Metric, measured: MeasuredNumbers, limits: Limits
 ) -> Comparison:
     """Return our numbers of one metric with the last axis as columns and the others as rows."""
@@ -206,7 +210,7 @@ def _metric_table(
         if _within(down, key, limits)
     ]
     columns = tuple(f"{across} {manifest.axes[across][value]}" for value in values)
-    return Comparison(f"{metric.label}: {_OURS}", tuple(down), columns, rows, [], printed=False)
+    return Comparison(f"{metric.label}: {_OURS}", tuple(down), columns, rows, [], published=False)
 
 
 def _own_item(place: Place, metric: Metric, measured: MeasuredNumbers) -> Item:

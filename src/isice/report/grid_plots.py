@@ -45,7 +45,7 @@ def grid_caption(results: Results) -> str:
     manifest = results.manifest
     if manifest is None or not manifest.plot:
         return ""
-    paper = " Hollow and dashed: the paper's numbers." if manifest.printed is not None else ""
+    paper = " Hollow and dashed: the paper's numbers." if manifest.published is not None else ""
     return f"{_metric(manifest).label}, ours: mean over runs, bars ± one standard deviation.{paper}"
 
 
@@ -101,11 +101,11 @@ def _metric(manifest: Manifest) -> Metric:
 
 
 def _paper(manifest: Manifest, place: Place, metric: Metric) -> str | None:
-    printed = manifest.printed
+    published = manifest.published
     full = place | {METRIC: metric.name}
-    if printed is None or not set(printed.axes) <= full.keys():
+    if published is None or not set(published.axes) <= full.keys():
         return None
-    return paper_number(full, metric, printed)
+    return paper_number(full, metric, published)
 
 
 def _values(manifest: Manifest, axis: str | None) -> list[str]:

@@ -51,7 +51,7 @@ def has_panels(results: Results) -> bool:
 def _panels(results: Results) -> dict[str, dict[str, Group]]:
     """Return title → label → configuration, in the order of the experiment."""
     manifest = results.manifest
-    if manifest is None or manifest.kind != "train" or manifest.printed is not None:
+    if manifest is None or manifest.kind != "train" or manifest.published is not None:
         return {}
     wanted = (manifest.plot.get("panels"), manifest.plot.get("x"))
     if not set(wanted) <= set(results.axes):

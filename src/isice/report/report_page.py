@@ -92,7 +92,7 @@ def _comparisons(results: Results, limits: Limits | None) -> list[Comparison]:
     runs shows.
     """
     manifest = results.manifest
-    if manifest is None or manifest.kind == "samples" or (manifest.printed is None and manifest.kind == "train"):
+    if manifest is None or manifest.kind == "samples" or (manifest.published is None and manifest.kind == "train"):
         return []
     return compare(manifest, results.records, limits or manifest.limits)
 

@@ -76,7 +76,7 @@ def load_results(folder: str | Path, manifest: Manifest | None = None) -> Result
     manifest = manifest or (read_manifest(folder) if folder.is_dir() else None)
     if manifest is None or not manifest.cells:
         return _results_without_plan(folder, manifest)
-    return _planned_results(manifest, _complete_records(folder / manifest.pool))
+    return _planned_results(manifest, _complete_records(folder / manifest.runs_root))
 
 
 def _complete_records(folder: Path) -> list[Record]:

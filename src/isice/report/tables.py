@@ -100,7 +100,7 @@ def result_table(results: Results) -> Table:
     Configurations without records are left out beside a table of published numbers.
     """
     titles = [_AXIS_TITLES.get(axis, axis) for axis in results.axes]
-    compared = results.manifest is not None and results.manifest.printed is not None
+    compared = results.manifest is not None and results.manifest.published is not None
     groups = [group for group in results.groups if group.records or not compared]
     verdicts = compare_with_best(groups)
     # Records without stored predictions have no paired test.
