@@ -99,6 +99,18 @@ def test_the_cells_of_a_table_take_the_file_of_their_backbone(tmp_path, monkeypa
     assert len(reads) == 1
 
 
+def test_a_named_file_identifies_a_run_by_its_content_without_a_folder_of_weights(tmp_path):
+    paths = [
+        weights(tmp_path / name, value=value) / "vgg16.safetensors" for name, value in (("a", 1), ("b", 1), ("c", 2))
+    ]
+    demo = load_experiment("digits")
+    tables = [demo.with_settings([f"model.checkpoint_path={path}"]) for path in paths]
+    hashes = [[cell.hash for cell in table.with_weights_from(None, table.cells()).cells()] for table in tables]
+    assert hashes[0] == hashes[1]
+    assert set(hashes[0]).isdisjoint(hashes[2])
+    assert tables[0].cells()[0].config.model.weights == content_hash(paths[0])
+
+
 def test_a_run_refuses_a_file_that_changed(tmp_path):
     from isice.data import load_splits
     from isice.train.run import build_model

@@ -90,7 +90,8 @@ class Experiment:
 
     def with_weights_from(self, root: str | Path | None, cells: Iterable[Cell]) -> "Experiment":
         """Take the weights of the backbones of ``cells`` from a folder."""
-        return replace(self, weights=find_all(root, (cell.config for cell in cells)))
+        files = find_all(root, (cell.config for cell in cells))
+        return replace(self, weights=files) if files else self
 
     def with_settings(self, assignments: Iterable[str] = (), seeds: Iterable[int] | None = None) -> "Experiment":
         """Apply overrides ``a.b=c``; a setting that the grid varies becomes fixed."""
@@ -152,8 +153,9 @@ class Experiment:
         for options in itertools.product(*repeats.values()):
             repeated = dict(zip(repeats, options, strict=True))
             config = _as_config_of(kind, self._config(at, values, repeated))
-            config = with_weights(config, self.weights) if self.weights else config
-            config = self.adapt(config) if self.adapt and isinstance(config, RunConfig) else config
+            if isinstance(config, RunConfig):
+                config = with_weights(config, self.weights)
+                config = self.adapt(config) if self.adapt else config
             words = "".join(
                 f" {_RUN_WORDS.get(key, key.rsplit('.', 1)[-1])} {option}" for key, option in repeated.items()
             )
