@@ -179,6 +179,13 @@ def test_folder_with_validation(folder: Path):
     assert load_splits(DataConfig(name="folder", root=str(folder))).sizes == {"train": 7, "val": 2, "test": 3}
 
 
+def test_folder_with_two_validation_sets(folder: Path):
+    for name in ("val", "validation"):
+        save_class_folders(folder / name, {"cat": 1, "dog": 1})
+    with pytest.raises(ValueError, match="got both 'val' and 'validation'; merge or remove one"):
+        load_splits(DataConfig(name="folder", root=str(folder)))
+
+
 def test_a_folder_of_classes_is_split_by_its_seed(tmp_path: Path):
     save_class_folders(tmp_path, {"cat": 10, "dog": 5})
 
@@ -217,6 +224,9 @@ def test_missing_folders(folder: Path):
         load_splits(DataConfig(name="cub200"))
     with pytest.raises(FileNotFoundError, match=r"'.*nowhere', which does not exist"):
         load_splits(DataConfig(name="folder", root=str(folder / "nowhere")))
+    (folder / "archive.zip").touch()
+    with pytest.raises(FileNotFoundError, match=r"'.*archive\.zip', which is a file; unpack it"):
+        load_splits(DataConfig(name="folder", root=str(folder / "archive.zip")))
     with pytest.raises(FileNotFoundError, match=r"expected images.txt, .* got no images.txt"):
         load_splits(DataConfig(name="cub200", root=str(folder / "train")))
     shutil.rmtree(folder / "test")

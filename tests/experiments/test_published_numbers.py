@@ -96,6 +96,8 @@ def test_mistakes_in_a_table(tmp_path, change, message):
         ("[experiment]\nkind = 'bench'\nrecipe = 'small'", "expected no recipe for the kind 'bench'"),
         ("[experiment]\nkind = 'bench'\n[grid]\npoling = ['gap']", "unknown key 'poling'"),
         ("[[exceptions]]\nat = { x = 'y' }\nconfig = { seed = 2 }", "exceptions.at.x"),
+        ("[[exceptions]]\nconfig = { seed = 2 }", r"every entry of \[\[exceptions\]\] to have a table 'at'"),
+        ("[[exceptions]]\nat = {}", "to have a table 'config'"),
     ],
 )
 def test_mistakes_in_the_new_tables(tmp_path, text, message):

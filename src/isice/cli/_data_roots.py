@@ -52,8 +52,9 @@ def _missing(config: DataConfig, whole: bool) -> str | None:
         return "no folder given"
     if config.download:
         return None
-    if not Path(config.root).expanduser().is_dir():
-        return f"{config.root} does not exist"
+    root = Path(config.root).expanduser()
+    if not root.is_dir():
+        return f"{config.root} {'is a file' if root.exists() else 'does not exist'}"
     from ..data import dataset_info
     from ..data.splits import checked_classes
 

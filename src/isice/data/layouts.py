@@ -1,4 +1,4 @@
-"""Read the files of each dataset in their published layout.
+"""List the image files of each dataset in its published layout.
 
 One function per dataset maps a config to :class:`DatasetSources`; :mod:`isice.data.splits`
 verifies sizes.
@@ -168,8 +168,9 @@ def load_imagenet100(config: DataConfig) -> DatasetSources:
 def load_folder(config: DataConfig) -> DatasetSources:
     """Load ``train/<class>/*`` with ``test/<class>/*``, ``val/<class>/*`` or both.
 
-    ``validation`` may be written for ``val``. A folder of classes without ``train`` is split: a
-    fifth of every class, chosen by ``data.split_seed``, is for testing.
+    ``val`` alone is the test set; ``validation`` may be written for ``val``. A folder of classes
+    without ``train`` is split: a fifth of every class, chosen by ``data.split_seed``, is for
+    testing.
     """
     if _is_unsplit(config):
         paths, labels = _class_folders(Path(config.root or "").expanduser())
@@ -182,6 +183,11 @@ def load_folder(config: DataConfig) -> DatasetSources:
         raise FileNotFoundError(
             f"data: expected a folder 'test' or 'val' beside 'train' in {str(root)!r}, got neither; add one, or set "
             "data.root to the folder of classes, which is then split."
+        )
+    if {"val", "validation"} <= set(held_out):
+        raise ValueError(
+            f"data: expected one validation set beside 'train' in {str(root)!r}, got both 'val' and 'validation'; "
+            "merge or remove one."
         )
     train_paths, train_labels = _class_folders(root / "train")
     classes = sorted(set(train_labels))
@@ -211,7 +217,8 @@ def find_root(config: DataConfig, *needed: str) -> Path:
         raise ValueError(f"data: expected data.root, the folder of {config.name!r}, got none; set data.root=FOLDER.")
     root = Path(config.root).expanduser()
     if not root.is_dir():
-        raise FileNotFoundError(f"data: expected data.root to be a folder, got {str(root)!r}, which does not exist.")
+        problem = "is a file; unpack it and name the folder" if root.exists() else "does not exist; check the path"
+        raise FileNotFoundError(f"data: expected data.root to be a folder, got {str(root)!r}, which {problem}.")
     candidates = [root, *sorted(path for path in root.iterdir() if path.is_dir())]
     complete = [path for path in candidates if all((path / name).exists() for name in needed)]
     if not complete:
@@ -232,7 +239,8 @@ def _files(config: DataConfig, paths: Iterable[Path | str], labels: Iterable[Any
     unknown = sorted({str(label) for label in labels if label not in number})
     if unknown:
         raise ValueError(
-            f"data: expected only the {len(classes)} classes of {config.name!r}, got also {_some(unknown)}."
+            f"data: expected only the {len(classes)} classes of {config.name!r}, got also {_some(unknown)}; check "
+            "the class lists."
         )
     return FileSource([str(path) for path in paths], [number[label] for label in labels])
 
@@ -241,18 +249,22 @@ def _class_folders(folder: Path, classes: list[str] | None = None) -> tuple[list
     """Return the image files of ``<folder>/<class>/*`` and the class name of each."""
     names = classes or sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name[0] != ".")
     if not names:
-        raise ValueError(f"data: expected one folder per class in {str(folder)!r}, got none.")
+        raise ValueError(f"data: expected one folder per class in {str(folder)!r}, got none; sort the images into one.")
     paths: list[Path] = []
     labels: list[str] = []
     missing = [name for name in names if not (folder / name).is_dir()]
     if missing:
         raise FileNotFoundError(
-            f"data: expected a folder for each of {len(names)} classes in {str(folder)!r}, got no {_some(missing)}."
+            f"data: expected a folder for each of {len(names)} classes in {str(folder)!r}, got no {_some(missing)}; "
+            "add the missing ones."
         )
     for name in names:
         found = sorted(p for p in (folder / name).iterdir() if p.suffix.lower() in IMAGE_SUFFIXES and p.name[0] != ".")
         if not found:
-            raise ValueError(f"data: expected images in every class folder, got none in {str(folder / name)!r}.")
+            raise ValueError(
+                f"data: expected images in every class folder, got none in {str(folder / name)!r}; add images or "
+                "remove the folder."
+            )
         paths += found
         labels += [name] * len(found)
     return paths, labels
@@ -263,7 +275,8 @@ def _check_same_classes(root: Path, name: str, train: set[str], other: set[str])
         words = [f"only in train: {_some(sorted(train - other))}"] if train - other else []
         words += [f"only in {name}: {_some(sorted(other - train))}"] if other - train else []
         raise ValueError(
-            f"data: expected the same classes in train and {name} of {str(root)!r}, got {'; '.join(words)}."
+            f"data: expected the same classes in train and {name} of {str(root)!r}, got {'; '.join(words)}; "
+            "add or remove class folders."
         )
 
 
@@ -347,7 +360,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"data: expected JSON in {str(path)!r}, got: {error}; download it again.") from None
     if not isinstance(content, dict):
-        raise ValueError(f"data: expected a JSON object in {str(path)!r}, got {type(content).__name__}.")
+        raise ValueError(
+            f"data: expected a JSON object in {str(path)!r}, got {type(content).__name__}; download it again."
+        )
     return content
 
 
@@ -359,7 +374,9 @@ def _read_csv(path: Path) -> list[list[str]]:
         raise ValueError(f"data: expected a CSV list at {str(path)!r}, got: {error}; download it again.") from None
     bad = next((row for row in rows if len(row) < 2), None)
     if bad is not None:
-        raise ValueError(f"data: expected columns filename,label in {str(path)!r}, got {','.join(bad)!r}.")
+        raise ValueError(
+            f"data: expected columns filename,label in {str(path)!r}, got {','.join(bad)!r}; download it again."
+        )
     return rows
 
 

@@ -243,6 +243,7 @@ def _build(name: str, about: Mapping[str, Any], content: Mapping[str, Any]) -> E
         words[aggregate.axis].add(aggregate.name)
     for exception in content.get("exceptions", ()):
         _check_keys(exception, _EXCEPTION_KEYS, f"{name}: exceptions.")
+        _check_exception(name, exception)
         for axis, value in exception["at"].items():
             check_choice(name, f"exceptions.at.{axis}", value, sorted(words.get(axis, set())))
     plot = {key: tuple(value) if isinstance(value, list) else value for key, value in content.get("plot", {}).items()}
@@ -318,6 +319,15 @@ def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], where: str) ->
     for key in table:
         if key not in known:
             raise ValueError(f"{where}{key}: unknown key; expected {', '.join(known)}.{suggestion(key, known)}")
+
+
+def _check_exception(name: str, exception: Mapping[str, Any]) -> None:
+    for key in ("at", "config"):
+        if not isinstance(exception.get(key), Mapping):
+            raise ValueError(
+                f"{name}: expected every entry of [[exceptions]] to have a table {key!r}, got {exception!r}; write "
+                'at = { axis = "value" } and config = { setting = value }.'
+            )
 
 
 def _slug(text: str) -> str:
