@@ -158,7 +158,10 @@ class OptimConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One training run. The same config, seed and package versions give the same result.
+    """One training run.
+
+    The same config, seed and package versions give the same result up to rounding, and with
+    ``deterministic`` bit for bit on one machine.
 
     ``select_on`` is the split on which the reported epoch is selected: ``"val"``, ``"test"`` (noted
     in the record), ``"last"`` for the last epoch, or ``"auto"`` for ``"val"`` if there is a

@@ -32,7 +32,7 @@ class LoadReport:
         matched: Tensors of the model that were loaded.
         missing: Tensors of the model that are not in the file; unchanged.
         unexpected: Tensors of the file that are not in the model.
-        wrong_shape: Tensors of both with different shapes; unchanged.
+        wrong_shape: Tensors of both with different shapes, as texts with both shapes; unchanged.
     """
 
     path: str
@@ -84,7 +84,8 @@ def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True) -> 
     Args:
         model: The model; a :class:`Network` also keeps the report as ``load_report``.
         path: The file. Pickled code in it is refused, not executed.
-        strict: Whether a file without most of the backbone, or of the model, is an error.
+        strict: Raise ValueError if less than half of the backbone matches (of the model, if it has
+            no backbone). A file without any match is always an error.
 
     Returns:
         The report, which is also logged.
@@ -101,7 +102,7 @@ def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True) -> 
         raise TypeError(f"load_weights: expected a torch module, got {type(model).__name__}; pass the model first.")
     state = read_state_dict(path)
     target = model.state_dict()
-    candidates = _candidates(model, state, target)
+    candidates = _candidates(model, state)
     prefix, best = max(candidates, key=lambda candidate: len(_matching(candidate[1], target)))
     matched = _matching(best, target)
     if not matched:
@@ -127,8 +128,8 @@ def _check_backbone(report: LoadReport, target: Mapping[str, Tensor]) -> None:
     if 2 * found < len(backbone):
         raise ValueError(
             f"load_weights: expected weights for most of the backbone, got {found} of {len(backbone)} tensors; "
-            f"{report.message.removeprefix('load_weights: ')} Use a file of this backbone, or strict=False to insist "
-            "(model.strict=false in a config)."
+            f"{report.message.removeprefix('load_weights: ')} Use a file of this backbone, or strict=False to load it "
+            "anyway (model.strict=false in a config)."
         )
 
 
@@ -196,9 +197,7 @@ def _strip(key: str) -> str:
     return key
 
 
-def _candidates(
-    model: nn.Module, state: dict[str, Tensor], target: Mapping[str, Tensor]
-) -> Iterator[tuple[str, dict[str, Tensor]]]:
+def _candidates(model: nn.Module, state: dict[str, Tensor]) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Yield interpretations of a file: whole model, backbone, or a format that timm converts.
 
     Each is the prefix added to the names in the file, and the tensors by their names in the model.
