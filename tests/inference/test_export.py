@@ -83,7 +83,7 @@ def test_small_safeguards_survive_in_onnx(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pooling", EVERY_ONNX_HEAD)
-def test_every_head_that_the_guide_lists_exports_to_onnx(tmp_path, pooling):
+def test_every_other_head_exports_to_onnx(tmp_path, pooling):
     assert export_model(make(pooling), FACTS, "onnx", tmp_path / "model.onnx").difference < export.TOLERANCE
 
 
@@ -99,10 +99,8 @@ def test_operations_without_an_onnx_equivalent_are_named(tmp_path, pooling):
 def test_the_guide_knows_every_head():
     text = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
     assert sorted([*EVERY_ONNX_HEAD, *NO_ONNX]) == list_poolings()
-    listed = text.partition("These also export to ONNX: ")[2].partition(".")[0]
-    assert sorted(listed.split("`")[1::2]) == sorted(EVERY_ONNX_HEAD)
-    for name in NO_ONNX:
-        assert f"`{name}`" in text
+    listed = text.partition("All but ")[2].partition(" also export to ONNX")[0]
+    assert sorted(listed.split("`")[1::2]) == sorted(NO_ONNX)
 
 
 @pytest.mark.parametrize("pooling", ["sice", *(pytest.param(n, marks=pytest.mark.slow) for n in ("mpn_cov", "isice"))])
