@@ -38,7 +38,7 @@ def check_pooling(layer: Pooling, *, trace: bool = True) -> None:
     if failures:
         listed = "\n- ".join(failures)
         raise AssertionError(
-            f"check_pooling: expected {layer!r} to pass {len(checks)} checks, {len(failures)} failed:\n- {listed}"
+            f"check_pooling: expected {layer.name} to pass {len(checks)} checks, {len(failures)} failed:\n- {listed}"
         )
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from isice.pooling import Pooling, create_pooling, register_pooling
+from isice.models import create_model
+from isice.pooling import Pooling, create_pooling, pooling_class, register_pooling
 from isice.pooling import _registry as registry
 from isice.testing import check_pooling
 
@@ -73,6 +74,42 @@ def test_check_pooling_lists_what_fails():
     assert "- shape for any" not in message
     with pytest.raises(TypeError, match=r"check_pooling: expected a layer, got <class"):
         check_pooling(Pooling)
+
+
+def with_option(*, stored):
+    def __init__(self, in_channels, *, power=2.0):
+        Pooling.__init__(self, in_channels)
+        self.out_features = in_channels
+        if stored:
+            self.power = power
+
+    return __init__
+
+
+def test_a_layer_that_is_not_registered_has_its_own_name(tmp_path):
+    for parent, spec in ((Pooling, "Mine(power=2.0)"), (pooling_class("gap"), "Mine(power=2.0)")):
+        mine = type("Mine", (parent,), {**vars(largest("Mine")), "__init__": with_option(stored=True)})
+        layer = mine(8)
+        assert layer.spec == spec
+        with pytest.raises(ValueError, match=r"Mine: expected a feature map"):
+            layer(torch.rand(2, 8))
+        model = create_model("small_cnn", pooling=layer, num_classes=2, reduce=8)
+        with pytest.raises(ValueError, match=r"got 'Mine'.*isice\.register_pooling"):
+            model.save_pretrained(tmp_path / "model")  # it would come back with the parent's pooling
+
+
+def test_options_that_a_spec_would_lose():
+    forgetful = register_pooling("forgetful")(largest("Forgetful", __init__=with_option(stored=False)))
+    with pytest.raises(TypeError, match=r"forgetful: expected an attribute power .*; set self\.power"):
+        repr(forgetful(4))
+    with pytest.raises(AssertionError, match=r"expected forgetful to pass (.*\n)*- spec: TypeError: .*set self\.power"):
+        check_pooling(forgetful(4), trace=False)
+
+    def __init__(self, in_channels, power=2.0):
+        Pooling.__init__(self, in_channels)
+
+    with pytest.raises(TypeError, match=r"expected keyword-only options, got power in Positional\.__init__"):
+        register_pooling("positional")(largest("Positional", __init__=__init__))
 
 
 def python(code, path):

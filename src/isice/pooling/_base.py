@@ -25,7 +25,8 @@ class Pooling(nn.Module):
         in_channels: Channels of the feature map, C or D in formulas.
 
     Attributes:
-        name: Registry name, given to :func:`register_pooling` or that of the file.
+        name: Registry name, given to :func:`register_pooling` or that of the file; the name of a
+            class that is not registered.
         reference: The publication.
         fidelity: ``"verified"`` if the definition was read in the authors' or another public
             implementation, ``"reconstructed"`` if parts of it are assumed, ``"original"`` if the
@@ -43,6 +44,10 @@ class Pooling(nn.Module):
     needs_num_classes: ClassVar[bool] = False
 
     out_features: int
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.name = vars(cls).get("name", cls.__name__)  # not that of a registered parent
 
     def __init__(self, in_channels: int) -> None:
         super().__init__()
@@ -106,7 +111,12 @@ class Pooling(nn.Module):
     @property
     def options(self) -> dict[str, Any]:
         """The options of this layer and their values."""
-        return {name: getattr(self, name) for name in self.option_defaults()}
+        defaults = self.option_defaults()
+        for name in defaults:
+            if not hasattr(self, name):
+                # An AttributeError of a property would be reported by torch as one of the property.
+                raise TypeError(f"{self.name}: expected an attribute {name} for the option, got none; set self.{name}.")
+        return {name: getattr(self, name) for name in defaults}
 
     @property
     def spec(self) -> str:

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import importlib.metadata
+import inspect
 import pkgutil
 import sys
 import warnings
@@ -52,6 +53,13 @@ def _register(name: str, cls: PoolingClass) -> PoolingClass:
     if not (isinstance(cls, type) and issubclass(cls, Pooling)):
         raise TypeError(
             f"register_pooling: expected a subclass of isice.Pooling, got {cls!r}; derive {name!r} from it."
+        )
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[2:]  # after self and in_channels
+    positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if positional:
+        raise TypeError(
+            f"register_pooling: expected keyword-only options, got {', '.join(positional)} in {cls.__name__}.__init__; "
+            "write in_channels, *, … because specs and saved networks name every option."
         )
     if name in _built_in() and cls.__module__ != f"{__package__}.{name}":
         importlib.import_module(f"{__package__}.{name}")  # it is registered before the names are compared
@@ -113,7 +121,7 @@ def pooling_class(name: str) -> type[Pooling]:
     if name not in _POOLINGS:
         raise ValueError(
             f"create_pooling: expected one of {', '.join(sorted(_POOLINGS))}, got {name!r}."
-            f"{suggestion(name, _POOLINGS)}"
+            f"{suggestion(name, _POOLINGS) or ' Register one of your own with isice.register_pooling.'}"
         )
     return _POOLINGS[name]
 
