@@ -127,7 +127,7 @@ def test_concatenation_in_a_model():
         ("gap + no_such", r"expected one of .*, got 'no_such'"),
         ("gap - gap", "expected a sum such as"),
         ("gap + gap * 2", "expected a sum such as"),
-        ("gap + 0 * gap", "expected a finite the factor of gap > 0"),
+        ("gap + 0 * gap", "concatenation: expected a finite factor of gap > 0"),
         ("gap + low_rank_bilinear", "expected poolings that return vectors, got low_rank_bilinear"),
         ("partial_correlation(ridge='oass')", r"expected ridge to be one of .*Did you mean 'oas'"),
         ("partial_correlation(ridge=0)", "expected a finite ridge > 0"),
@@ -135,11 +135,23 @@ def test_concatenation_in_a_model():
         ("partial_correlation(ridge='oas')", "expected center=True"),
         ("isqrt_cov(scale=0)", "isqrt_cov: expected a finite scale > 0"),
         ("isice(ridge=-1)", "isice: expected a finite ridge"),
+        ("bilinear(eps=0)", "bilinear: expected a finite eps > 0"),
+        ("improved_bilinear(eps=-1)", "improved_bilinear: expected a finite eps > 0"),
+        ("netfv(eps=0)", "netfv: expected a finite eps > 0"),
+        ("smso(eps=0)", "smso: expected a finite eps > 0"),
     ],
 )
 def test_errors(spec, message):
     with pytest.raises(ValueError, match=message):
         create_pooling(spec, CHANNELS, num_classes=3)
+
+
+@pytest.mark.parametrize("name", ["dropcov", "netfv", "netvlad", "smso", "tkpf"])
+def test_a_seed_is_a_natural_number(name):
+    with pytest.raises(TypeError, match=f"{name}: expected seed to be an integer, got 1.5"):
+        create_pooling(f"{name}(seed=1.5)", CHANNELS)
+    with pytest.raises(ValueError, match=f"{name}: expected seed ≥ 0, got -1"):
+        create_pooling(f"{name}(seed=-1)", CHANNELS)
 
 
 @pytest.mark.parametrize(

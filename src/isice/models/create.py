@@ -80,6 +80,9 @@ def build_network(
     """Build a network from the arguments in :attr:`Network.config`."""
     backbone: Backbone | SmallCNN | Identity
     if name in (SmallCNN.name, Identity.name):
+        unknown = [option for option in backbone_kwargs if (name, option) != (SmallCNN.name, "widths")]
+        if unknown:
+            raise TypeError(f"create_model: expected arguments of {name}, got an unknown one ({unknown[0]}).")
         if pretrained:
             raise ValueError(f"create_model: expected pretrained=False for {name!r}, got True; it has no weights.")
         backbone = (SmallCNN if name == SmallCNN.name else Identity)(in_chans, **backbone_kwargs)

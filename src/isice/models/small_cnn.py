@@ -27,9 +27,9 @@ class SmallCNN(nn.Sequential):
 
     def __init__(self, in_chans: int = 3, widths: Sequence[int] = (32, 64, 64)) -> None:
         check_int(self.name, "in_chans", in_chans, minimum=1)
+        if not isinstance(widths, Sequence) or not widths:
+            raise ValueError(f"{self.name}: expected at least one block, such as widths=(32,), got widths={widths!r}.")
         widths = tuple(widths)
-        if not widths:
-            raise ValueError(f"{self.name}: expected at least one block, got widths={widths!r}.")
         for width in widths:
             check_int(self.name, "widths", width, minimum=1)
         super().__init__(*(_block(before, after) for before, after in pairwise((in_chans, *widths))))

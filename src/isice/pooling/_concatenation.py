@@ -29,7 +29,7 @@ class Concatenation(Pooling):
     def __init__(self, parts: Sequence[Pooling], factors: Sequence[float]) -> None:
         super().__init__(parts[0].in_channels)
         for part, factor in zip(parts, factors, strict=True):
-            check_number(self.name, f"the factor of {part.name}", factor, strict=True)
+            check_number(self.name, f"factor of {part.name}", factor, strict=True)
             if part.needs_num_classes:
                 raise ValueError(
                     f"{self.name}: expected poolings that return vectors, got {part.name}, which returns logits; "

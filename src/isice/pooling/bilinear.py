@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from .._checks import check_bool
+from .._checks import check_bool, check_number
 from ..ops.second_moment import second_moment
 from ..ops.signed_sqrt import l2_normalize, signed_sqrt
 from ..ops.vectorize import vectorize
@@ -18,7 +18,7 @@ class BilinearPooling(Pooling):
 
     Args:
         upper_triangle: Keep the C(C+1)/2 distinct entries only.
-        eps: Bound of the slope of the signed square root at zero.
+        eps: ε of the signed square root, whose slope is at most 1/(2√ε).
 
     Example:
         >>> BilinearPooling(8)(torch.rand(2, 8, 7, 7)).shape
@@ -34,6 +34,7 @@ class BilinearPooling(Pooling):
     def __init__(self, in_channels: int, *, upper_triangle: bool = False, eps: float = 1e-5) -> None:
         super().__init__(in_channels)
         check_bool(self.name, upper_triangle=upper_triangle)
+        check_number(self.name, "eps", eps, strict=True)
         self.upper_triangle = upper_triangle
         self.eps = eps
         self.out_features = in_channels * (in_channels + 1) // 2 if upper_triangle else in_channels**2

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from .._checks import check_int
 from ..ops.channel_dropout import adaptive_drop_rate, channel_attention, drop_channels, hashed_uniform
 from ..ops.covariance import covariance
 from . import SPDPooling, register_pooling
@@ -38,6 +39,7 @@ class DropCov(SPDPooling):
 
     def __init__(self, in_channels: int, *, seed: int = 0) -> None:
         super().__init__(in_channels)
+        check_int(self.name, "seed", seed, minimum=0)
         self.seed = seed
         generator = torch.Generator().manual_seed(seed)
         self.weight = nn.Parameter(nn.init.uniform_(torch.empty(3), -(3**-0.5), 3**-0.5, generator=generator))

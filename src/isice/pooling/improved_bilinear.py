@@ -19,7 +19,7 @@ class ImprovedBilinearPooling(BilinearPooling):
     Args:
         n_iter: Newton–Schulz steps; 5 as published.
         upper_triangle: Keep the C(C+1)/2 distinct entries only.
-        eps: Bound of the slope of the signed square root at zero.
+        eps: ε of the signed square root, whose slope is at most 1/(2√ε).
 
     Example:
         >>> ImprovedBilinearPooling(8)(torch.rand(2, 8, 7, 7)).shape

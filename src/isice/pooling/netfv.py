@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_int
+from .._checks import check_int, check_number
 from ..ops.codebook import diagonal_mixture, fisher_vector, kmeans
 from ..ops.signed_sqrt import l2_normalize, signed_sqrt
 from . import Pooling, register_pooling
@@ -20,7 +20,7 @@ class NetFV(Pooling):
 
     Args:
         n_components: Mixture components K.
-        eps: Bound of the slope of the signed square root at zero.
+        eps: ε of the signed square root, whose slope is at most 1/(2√ε).
         seed: Seed of the initial means.
 
     Example:
@@ -37,6 +37,8 @@ class NetFV(Pooling):
     def __init__(self, in_channels: int, *, n_components: int = 64, eps: float = 1e-5, seed: int = 0) -> None:
         super().__init__(in_channels)
         check_int(self.name, "n_components", n_components, minimum=1)
+        check_int(self.name, "seed", seed, minimum=0)
+        check_number(self.name, "eps", eps, strict=True)
         self.n_components, self.eps, self.seed = n_components, eps, seed
         self.out_features = 2 * n_components * in_channels
         noise = torch.randn(n_components, in_channels, generator=torch.Generator().manual_seed(seed))

@@ -41,6 +41,7 @@ class NetVLAD(Pooling):
     ) -> None:
         super().__init__(in_channels)
         check_int(self.name, "n_clusters", n_clusters, minimum=1)
+        check_int(self.name, "seed", seed, minimum=0)
         check_number(self.name, "alpha", alpha, strict=True)
         check_number(self.name, "eps", eps, strict=True)
         self.n_clusters, self.alpha, self.eps, self.seed = n_clusters, alpha, eps, seed

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_bool, check_int
+from .._checks import check_bool, check_int, check_number
 from ..ops.covariance import covariance
 from ..ops.second_moment import quadratic_forms
 from ..ops.signed_sqrt import signed_sqrt
@@ -21,7 +21,7 @@ class SMSO(Pooling):
     Args:
         n_features: Number of directions, the output size.
         batch_norm: Normalise the features and the vector by batch normalisation, as published.
-        eps: Bound of the slope of the square root at zero.
+        eps: ε of the signed square root, whose slope is at most 1/(2√ε).
         seed: Seed of the initial directions (Glorot).
 
     Example:
@@ -39,6 +39,8 @@ class SMSO(Pooling):
     ) -> None:
         super().__init__(in_channels)
         check_int(self.name, "n_features", n_features, minimum=1)
+        check_int(self.name, "seed", seed, minimum=0)
+        check_number(self.name, "eps", eps, strict=True)
         check_bool(self.name, batch_norm=batch_norm)
         self.n_features, self.batch_norm, self.eps, self.seed = n_features, batch_norm, eps, seed
         self.out_features = n_features
