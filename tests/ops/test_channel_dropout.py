@@ -49,12 +49,19 @@ def test_everything_is_dropped_at_rate_one() -> None:
     assert torch.equal(drop_channels(torch.ones(1, 3, 3), torch.ones(1), torch.rand(3)), torch.zeros(1, 3, 3))
 
 
-def test_hashed_numbers_are_uniform_and_change_with_the_last_digit_of_the_key() -> None:
+def test_hashed_numbers_are_uniform_and_change_with_the_key() -> None:
     generator = torch.Generator().manual_seed(0)
     frequencies, offset = 1e6 * torch.randn(3, 20_000, generator=generator), torch.rand(20_000, generator=generator)
     key = torch.tensor([0.3, -0.2, 0.1])
     first = hashed_uniform(key, frequencies, offset)
-    second = hashed_uniform(key + torch.tensor([1e-5, 0, 0]), frequencies, offset)
+    second = hashed_uniform(key + torch.tensor([1e-6, 0, 0]), frequencies, offset)
     assert torch.equal(first, hashed_uniform(key.clone(), frequencies, offset))
     assert torch.histc(first, 10, 0, 1).sub(2000).abs().max() < 200
     assert torch.corrcoef(torch.stack((first, second)))[0, 1].abs() < 0.05
+
+
+def test_wrong_shapes_are_named() -> None:
+    with pytest.raises(ValueError, match=r"channel_attention: expected a kernel \(K,\) with K odd, got \(4,\)"):
+        channel_attention(torch.rand(1, 4, 2, 2), torch.zeros(4))
+    with pytest.raises(ValueError, match=r"adaptive_drop_rate: expected weights \(1, 4\), got \(1, 3\)"):
+        adaptive_drop_rate(torch.eye(4)[None], torch.rand(1, 3))

@@ -100,3 +100,5 @@ def test_diagonal_mixture_of_one_cluster_is_the_standard_deviation() -> None:
 def test_wrong_shapes_are_named() -> None:
     with pytest.raises(ValueError, match=r"vlad: expected descriptors \(B, C, N\) and words \(K, C\)"):
         vlad(torch.rand(2, 8, 49), torch.rand(4, 7), torch.rand(4, 8))
+    with pytest.raises(ValueError, match=r"soft_assignment: expected one bias per word \(4,\), got \(5,\)"):
+        soft_assignment(torch.rand(2, 8, 49), torch.rand(4, 8), torch.rand(5))

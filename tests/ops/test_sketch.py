@@ -228,3 +228,5 @@ def test_bad_shapes_are_named():
         tensor_sketch(torch.rand(2, 6, 9), index[:1], sign[:1], 9)
     with pytest.raises(ValueError, match="random_maclaurin: expected weights"):
         random_maclaurin(torch.rand(2, 5, 9), torch.rand(2, 9, 6))
+    with pytest.raises(ValueError, match=r"random_maclaurin: expected weights .* got \(9, 5\)"):
+        random_maclaurin(torch.rand(2, 5, 9), torch.rand(9, 5))

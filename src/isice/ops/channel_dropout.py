@@ -28,6 +28,8 @@ def channel_attention(x: Tensor, kernel: Tensor) -> Tensor:
     """
     check_feature_map("channel_attention", x)
     taps = len(kernel)
+    if kernel.ndim != 1 or taps % 2 == 0:
+        raise ValueError(f"channel_attention: expected a kernel (K,) with K odd, got {tuple(kernel.shape)}.")
     windows = functional.pad(x.mean(dim=(-2, -1)), (taps // 2, taps // 2)).unfold(-1, taps, 1)
     return torch.softmax((windows * kernel).sum(dim=-1), dim=-1)
 
@@ -50,6 +52,8 @@ def adaptive_drop_rate(cov: Tensor, attention: Tensor) -> Tensor:
         tensor([0.])
     """
     check_square("adaptive_drop_rate", cov)
+    if attention.shape != cov.shape[:-1]:
+        raise ValueError(f"adaptive_drop_rate: expected weights {tuple(cov.shape[:-1])}, got {tuple(attention.shape)}.")
     agreement = (l2_normalize(cov.sum(dim=-1)) * l2_normalize(attention)).sum(dim=-1)
     return (1 - 10 / max(math.log2(cov.shape[-1]), 1.0) * agreement).clamp(0, 1)
 
@@ -57,7 +61,7 @@ def adaptive_drop_rate(cov: Tensor, attention: Tensor) -> Tensor:
 def hashed_uniform(key: Tensor, frequencies: Tensor, offset: Tensor) -> Tensor:
     """Return pseudo-random numbers frac(fᵀkey + offset) in [0, 1), determined by ``key``.
 
-    With frequencies of about 1e6, the smallest change of a key gives unrelated numbers.
+    With frequencies of about 1e6, a change of the key by 1e-6 gives unrelated numbers.
 
     Args:
         key: The key (K,).

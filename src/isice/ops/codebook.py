@@ -37,6 +37,8 @@ def soft_assignment(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Te
         torch.Size([2, 4, 49])
     """
     _check_codebook("soft_assignment", x, weight)
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"soft_assignment: expected one bias per word ({len(weight)},), got {tuple(bias.shape)}.")
     scores = matmul_no_autocast(weight, x)
     return torch.softmax(scores if bias is None else scores + bias[:, None], dim=-2)
 
@@ -45,9 +47,8 @@ def soft_assignment(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Te
 def vlad(x: Tensor, centres: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Sum the residuals to each centre, V_k = Σ_t a_k(x_t)(x_t − c_k).
 
-    The weights a are the :func:`soft_assignment`.
-
-    Two matrix products replace the (K, C, N) tensor of residuals.
+    The weights a are the :func:`soft_assignment`. Two matrix products replace the (K, C, N) tensor
+    of residuals.
 
     Args:
         x: Descriptors (B, C, N).
@@ -147,9 +148,11 @@ def kmeans(points: Tensor, n_clusters: int, *, n_iter: int = 20, seed: int = 0) 
     """
     check_floating("kmeans", points)
     check_int("kmeans", "n_clusters", n_clusters, minimum=1)
+    check_int("kmeans", "n_iter", n_iter, minimum=0)
     if points.ndim != 2 or len(points) < n_clusters:
         raise ValueError(
-            f"kmeans: expected at least {n_clusters} points (M, C), got {tuple(points.shape)}; pass more descriptors."
+            f"kmeans: expected at least {n_clusters} points (M, C), got {tuple(points.shape)}; pass more, "
+            "such as those of more images."
         )
     order = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed))
     centres = points[order[:n_clusters].to(points.device)].clone()

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from .._checks import check_number
 from ._numerics import full_precision, matmul_no_autocast
 from .covariance import flat_features
 
@@ -46,4 +47,6 @@ def gaussian_kernel_matrix(x: Tensor, theta: Tensor | float) -> Tensor:
         >>> gaussian_kernel_matrix(torch.rand(2, 8, 7, 7), 1.0).shape
         torch.Size([2, 8, 8])
     """
+    if not isinstance(theta, Tensor):
+        check_number("gaussian_kernel_matrix", "theta", theta, strict=True)
     return torch.exp(-theta * squared_distances(x))

@@ -258,7 +258,7 @@ def random_maclaurin(x: Tensor, weights: Tensor) -> Tensor:
         >>> random_maclaurin(torch.rand(2, 8, 49), random_signs((2, 31, 8), seed=0)).shape
         torch.Size([2, 31])
     """
-    _check_projections("random_maclaurin", "weights (p, n_out, C)", x, weights)
+    _check_projections("random_maclaurin", "weights (p, n_out, C)", x, weights, ndim=3)
     _, n_channels, n_positions = x.shape
     if weights.shape[0] == 2 and n_channels < 2 * n_positions:  # fewer products than two projections of all positions
         return cast(Tensor, _BilinearForms.apply(_moment_sum(x), weights.to(x.dtype)))
@@ -293,7 +293,7 @@ def kernel_features(x: Tensor, index: Tensor, sign: Tensor, coefficients: Tensor
     return torch.cat([constant, alpha[1] * x.mean(dim=-1), (alpha[2:, None] * sketches).flatten(1)], dim=-1)
 
 
-def _check_projections(who: str, what: str, x: Tensor, projections: Tensor) -> None:
+def _check_projections(who: str, what: str, x: Tensor, projections: Tensor, ndim: int = 2) -> None:
     check_feature_set(who, x)
-    if projections.shape[-1] != x.shape[1]:
+    if projections.ndim != ndim or projections.shape[-1] != x.shape[1]:
         raise ValueError(f"{who}: expected {what} with C = {x.shape[1]}, got {tuple(projections.shape)}.")
