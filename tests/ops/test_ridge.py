@@ -113,3 +113,16 @@ def test_errors():
         F.ridge_inverse(torch.eye(2).expand(3, 2, 2), torch.ones(2))
     with pytest.raises(ValueError, match="expected kind to be one of 'ratio', 'log'"):
         F.saturate(torch.eye(2), 1.0, kind="tanh")
+
+
+def test_a_ridge_below_rounding_error_says_so():
+    cov = torch.ones(64, 64) / 3
+    assert F.ridge_inverse(cov, 1e-3).isfinite().all()
+    for inverse in (
+        lambda: F.ridge_inverse(cov, 1e-9),
+        lambda: F.regularized_precision(cov, method="ridge", ridge=1e-9),
+    ):
+        with pytest.raises(
+            torch.linalg.LinAlgError, match="ridge_inverse: expected finite matrices and a ridge beyond"
+        ):
+            inverse()

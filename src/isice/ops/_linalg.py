@@ -1,9 +1,11 @@
-"""Traces, diagonals and symmetric parts of batched matrices."""
+"""Traces, diagonals and symmetric parts of batched matrices, and numbers given per matrix."""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from .._checks import check_number
 
 # Total variance below which a matrix counts as zero. 1/trace² still fits in float32.
 NO_VARIANCE = 1e-14
@@ -58,6 +60,20 @@ def add_diagonal_(matrix: Tensor, value: Tensor | float) -> Tensor:
 def add_diagonal(matrix: Tensor, value: Tensor | float) -> Tensor:
     """Return ``matrix + value·I`` for a number or values (..., 1, 1)."""
     return add_diagonal_(matrix.clone(), value)
+
+
+def per_matrix(who: str, name: str, value: float | Tensor, cov: Tensor, *, strict: bool = False) -> float | Tensor:
+    """Return a checked number ≥ 0 (> 0 if ``strict``), or a tensor (B, 1, 1) per matrix."""
+    if not isinstance(value, Tensor):
+        check_number(who, name, value, strict=strict)
+        return value
+    batch = cov.shape[:-2]
+    if value.ndim and value.shape != batch:
+        raise ValueError(
+            f"{who}: expected {name} to be a number or of shape {tuple(batch)}, one value per matrix, "
+            f"got {tuple(value.shape)}."
+        )
+    return value.to(cov).expand(batch).reshape(-1, 1, 1)
 
 
 def plus_transpose(matrix: Tensor) -> Tensor:

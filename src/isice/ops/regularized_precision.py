@@ -1,12 +1,12 @@
 """⑤ Covariance → a regularised inverse, which also exists for singular matrices."""
 
-import torch
 from torch import Tensor
 
 from .._checks import check_choice, check_int, check_number, check_square
-from ._linalg import add_diagonal_, normalize_trace
+from ._linalg import normalize_trace
 from ._numerics import full_precision
 from .newton_schulz import newton_schulz_inverse
+from .ridge import ridge_inverse
 
 
 @full_precision
@@ -22,17 +22,14 @@ def regularized_precision(cov: Tensor, *, method: str = "newton_schulz", n_iter:
         ridge: Positive weight of I in ``"ridge"``.
 
     Example:
-        >>> regularized_precision(torch.eye(2), method="ridge", ridge=1.0)
-        tensor([[0.5000, 0.0000],
-                [0.0000, 0.5000]])
+        >>> regularized_precision(torch.eye(2), method="ridge", ridge=1.0).diagonal()
+        tensor([0.5000, 0.5000])
     """
     check_square("regularized_precision", cov)
     check_choice("regularized_precision", "method", method, ("newton_schulz", "ridge"))
     check_int("regularized_precision", "n_iter", n_iter, minimum=1)
     check_number("regularized_precision", "ridge", ridge, strict=True)
-    flat = cov.reshape(-1, *cov.shape[-2:])
-    sigma = normalize_trace(flat).matrix
-    if method == "newton_schulz":
-        return newton_schulz_inverse(sigma, n_iter=n_iter).reshape(cov.shape)
-    inverse: Tensor = torch.linalg.inv(add_diagonal_(sigma * cov.shape[-1], ridge))
-    return inverse.reshape(cov.shape)
+    if method == "ridge":
+        return ridge_inverse(cov, ridge)
+    sigma = normalize_trace(cov.reshape(-1, *cov.shape[-2:])).matrix
+    return newton_schulz_inverse(sigma, n_iter=n_iter).reshape(cov.shape)

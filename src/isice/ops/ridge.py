@@ -9,9 +9,10 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from .._checks import check_choice, check_number, check_symmetric
-from ._linalg import add_diagonal, normalize_trace, out_of_place, plus_transpose, symmetric, trace
+from ._linalg import add_diagonal, normalize_trace, out_of_place, per_matrix, plus_transpose, symmetric, trace
 from ._numerics import baddbmm_no_tf32, full_precision, matmul_no_tf32
 from .newton_schulz import newton_schulz_sqrt
 from .spectral import matrix_log, matrix_power
@@ -76,7 +77,13 @@ class _RidgeInverse(torch.autograd.Function):
     @staticmethod
     def forward(matrix: Tensor, ridge: float | Tensor) -> Tensor:
         if matrix.device.type == "cpu" and not torch.compiler.is_compiling():
-            return torch.cholesky_inverse(torch.linalg.cholesky(matrix))
+            try:
+                return torch.cholesky_inverse(torch.linalg.cholesky(matrix))
+            except LinAlgError as error:
+                raise LinAlgError(
+                    "ridge_inverse: expected finite matrices and a ridge beyond their rounding error, got a "
+                    f"singular sum in {matrix.dtype}; check the features, or use a larger ridge or float64."
+                ) from error
         least = _LEAST_RIDGE if isinstance(ridge, Tensor) else ridge
         return out_of_place(newton_inverse(matrix, ridge, newton_steps(least, matrix.shape[-1])))
 
@@ -90,20 +97,6 @@ class _RidgeInverse(torch.autograd.Function):
         with torch.autocast(out.device.type, enabled=False):
             d_inverse = plus_transpose(grads[0]).mul_(-0.5)
             return matmul_no_tf32(matmul_no_tf32(out, d_inverse), out), None
-
-
-def _checked_ridge(who: str, ridge: float | Tensor, cov: Tensor) -> float | Tensor:
-    """Return a positive number, or a tensor (B, 1, 1) of one value per matrix."""
-    if not isinstance(ridge, Tensor):
-        check_number(who, "ridge", ridge, strict=True)
-        return ridge
-    batch = cov.shape[:-2]
-    if ridge.ndim and ridge.shape != batch:
-        raise ValueError(
-            f"{who}: expected ridge to be a number or of shape {tuple(batch)}, one value per matrix, "
-            f"got {tuple(ridge.shape)}."
-        )
-    return ridge.to(cov).expand(batch).reshape(-1, 1, 1)
 
 
 def _detached(ridge: float | Tensor) -> float | Tensor:
@@ -130,7 +123,7 @@ def ridge_inverse(cov: Tensor, ridge: float | Tensor) -> Tensor:
                 [-0.1333,  0.5333]])
     """
     check_symmetric("ridge_inverse", cov)
-    weight = _checked_ridge("ridge_inverse", ridge, cov)
+    weight = per_matrix("ridge_inverse", "ridge", ridge, cov, strict=True)
     flat = cov.reshape(-1, *cov.shape[-2:])
     return cast(Tensor, _RidgeInverse.apply(add_diagonal(_unit_mean(flat), weight), _detached(weight))).reshape(
         cov.shape
@@ -151,7 +144,7 @@ def shrink(cov: Tensor, ridge: float | Tensor) -> Tensor:
                 [0.0000, 1.5000]])
     """
     check_symmetric("shrink", cov)
-    weight = _checked_ridge("shrink", ridge, cov)
+    weight = per_matrix("shrink", "ridge", ridge, cov, strict=True)
     flat = cov.reshape(-1, *cov.shape[-2:])
     return add_diagonal(flat, trace(flat) * weight / cov.shape[-1]).reshape(cov.shape)
 
@@ -186,7 +179,7 @@ def saturate(cov: Tensor, ridge: float | Tensor, *, kind: SaturatingMap = "ratio
     check_symmetric("saturate", cov)
     check_choice("saturate", "kind", kind, ("ratio", "log"))
     check_number("saturate", "power", power, strict=True)
-    weight = _checked_ridge("saturate", ridge, cov)
+    weight = per_matrix("saturate", "ridge", ridge, cov, strict=True)
     sigma = _unit_mean(cov.reshape(-1, *cov.shape[-2:]))
     if power == 0.5:
         sigma = _unit_mean(newton_schulz_sqrt(sigma, n_iter=_SQRT_STEPS))
