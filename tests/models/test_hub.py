@@ -97,6 +97,15 @@ def test_the_card_claims_nothing_that_is_not_recorded(tmp_path):
     assert "accuracy" not in text
 
 
+def test_facts_may_be_incomplete(tmp_path):
+    model = isice.create_model("small_cnn", pooling="gap", num_classes=2, in_chans=1)
+    model.about = {"training": {"data": "mine"}, "input": {"image_size": 8}}
+    model.save_pretrained(tmp_path / "model")
+    assert "| seed | not recorded |" in (tmp_path / "model" / "README.md").read_text()
+    found = isice.create_model(f"{tmp_path}/model").pretrained_cfg
+    assert (found["input_size"], found["mean"], found["std"]) == ((1, 8, 8), (0.0,), (1.0,))
+
+
 def test_push_uploads_the_same_files(shared, monkeypatch):
     model, folder = shared
     uploaded = {}

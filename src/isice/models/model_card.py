@@ -28,7 +28,7 @@ def _use(source: str, network: Mapping[str, Any], images: Mapping[str, Any] | No
     if images is None:
         return "\n".join([*lines, f"`images` are {shape}; their size and normalisation are not recorded."])
     scaled = "values in [0, 1]"
-    if images["mean"] is not None:
+    if images.get("mean") is not None:
         scaled += f", minus {format_numbers(images['mean'])}, divided by {format_numbers(images['std'])} per channel"
     return "\n".join(
         [*lines, f"`images` are {shape} of {images['image_size']}×{images['image_size']} pixels, {scaled}."]
@@ -38,25 +38,27 @@ def _use(source: str, network: Mapping[str, Any], images: Mapping[str, Any] | No
 def _training(facts: Mapping[str, Any] | None) -> str:
     if not facts:
         return "## Training\n\nNothing is recorded about where the weights come from."
+    accuracy = facts.get("accuracy", {})
     rows = {
-        "data": facts["data"],
-        "images": ", ".join(f"{split} {count:,}" for split, count in facts["images"].items()),
-        **{f"top-1 accuracy, {split}": f"{value:.2%}" for split, value in facts["accuracy"].items()},
-        "epoch of these weights": facts["epoch"],
-        "epoch chosen on": facts["chosen_on"],
-        "seed": facts["seed"],
-        "precision": facts["precision"],
-        "computed on": facts["hardware"],
-        "commit": facts["commit"],
-        "versions": ", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
-        "config hash": facts["hash"],
+        "data": facts.get("data"),
+        "images": ", ".join(f"{split} {count:,}" for split, count in facts.get("images", {}).items()),
+        **{f"top-1 accuracy, {split}": f"{value:.2%}" for split, value in accuracy.items()},
+        "epoch of these weights": facts.get("epoch"),
+        "epoch chosen on": facts.get("chosen_on"),
+        "seed": facts.get("seed"),
+        "precision": facts.get("precision"),
+        "computed on": facts.get("hardware"),
+        "commit": facts.get("commit"),
+        "versions": ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items()),
+        "config hash": facts.get("hash"),
     }
     table = [
         f"| {name} | {'not recorded' if value in (None, '') else escape_markdown(str(value))} |"
         for name, value in rows.items()
     ]
-    notes = [] if facts["accuracy"] else ["", "No accuracy is recorded for these weights."]
-    return "\n".join(["## Training", "", "| | |", "|---|---|", *table, *notes, "", "One run with one seed."])
+    seed = [] if facts.get("seed") is None else ["", "One run with one seed."]
+    notes = [] if accuracy else ["", "No accuracy is recorded for these weights."]
+    return "\n".join(["## Training", "", "| | |", "|---|---|", *table, *notes, *seed])
 
 
 def format_numbers(values: Any) -> str:

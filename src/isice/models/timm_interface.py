@@ -30,7 +30,7 @@ class TimmInterface(nn.Module):
         backbone = self.backbone
         cfg = {"architecture": backbone.name, "num_classes": self.num_classes, "classifier": "classifier"}
         images = self.about.get("input")
-        return {**cfg, **(backbone_input(backbone) if images is None else _recorded_input(images))}
+        return {**cfg, **(backbone_input(backbone) if images is None else _recorded_input(images, backbone.in_chans))}
 
     @property
     def default_cfg(self) -> dict[str, Any]:
@@ -92,14 +92,13 @@ def backbone_input(backbone: Backbone | SmallCNN | Identity) -> dict[str, Any]:
     }
 
 
-def _recorded_input(images: dict[str, Any]) -> dict[str, Any]:
+def _recorded_input(images: dict[str, Any], channels: int) -> dict[str, Any]:
     """Translate ``about["input"]`` to timm's names."""
-    channels, size = images["channels"], images["image_size"]
-    crops = images["transform"] in ("crop", "randaugment")
+    size, crops = images["image_size"], images.get("transform") in ("crop", "randaugment")
     return {
         "input_size": (channels, size, size),
-        "mean": tuple(images["mean"] or (0.0,) * channels),
-        "std": tuple(images["std"] or (1.0,) * channels),
+        "mean": tuple(images.get("mean") or (0.0,) * channels),
+        "std": tuple(images.get("std") or (1.0,) * channels),
         "interpolation": "bilinear",
         "crop_pct": 0.875 if crops else 1.0,
         "crop_mode": "center" if crops else "squash",
