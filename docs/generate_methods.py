@@ -26,8 +26,8 @@ isice train --pooling "isice(sparsity=0.001)" …                      # on the 
 
 Start with `partial_correlation`: it is the most accurate pooling of the
 [CUB-200 records](../README.md#why) and costs little more than average pooling. With fewer positions
-H·W than channels a covariance is singular. The ridge of this pooling makes that harmless; for those
-that invert a covariance, or take its root or logarithm, a network warns: reduce the channels
+H·W than channels a covariance is singular. The ridge of this pooling makes that harmless; for most
+others that invert a covariance, or take its root or logarithm, a network warns: reduce the channels
 (`reduce=`) or enlarge the images. What each pooling costs: [benchmarks.md](benchmarks.md).
 
 Output sizes are for C = {CHANNELS} and default options. Three words tell how well a definition is

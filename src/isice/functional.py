@@ -1,6 +1,7 @@
 """All operations in one namespace: ``import isice.functional as F``.
 
-They are batched, run on CPU and CUDA in float32 and float64, and differentiable unless noted.
+They run on CPU and CUDA in float32 and float64. Those of features and matrices are batched, and
+differentiable unless noted.
 """
 
 import warnings

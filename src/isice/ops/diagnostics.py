@@ -9,7 +9,7 @@ from ._numerics import full_precision
 
 @full_precision
 def inverse_residual(cov: Tensor, precision: Tensor) -> Tensor:
-    """Return ‖ΣΩ − I‖_F/√D per matrix: zero for an exact inverse, about one for unrelated matrices.
+    """Return ‖ΣΩ − I‖_F/√D per matrix: zero for an exact inverse, one for Ω = 0.
 
     Example:
         >>> inverse_residual(2 * torch.eye(3), 0.5 * torch.eye(3))
