@@ -47,63 +47,20 @@ _HEAD: dict[str, _Check] = {
 }
 _BACKBONE: dict[str, _Check] = {
     "img_size": (_is_image_size, "an integer, two integers or null"),
-    **dict.fromkeys(
-        (
-            "widths",
-            "depth",
-            "depths",
-            "dims",
-            "embed_dim",
-            "num_heads",
-            "patch_size",
-            "window_size",
-            "layers",
-            "channels",
-            "output_stride",
-            "cardinality",
-            "base_width",
-            "stem_width",
-            "reg_tokens",
-            "kernel_sizes",
-        ),
-        _SIZES,
-    ),
-    **dict.fromkeys(
-        (
-            "drop_rate",
-            "drop_path_rate",
-            "attn_drop_rate",
-            "proj_drop_rate",
-            "pos_drop_rate",
-            "patch_drop_rate",
-            "drop_block_rate",
-            "mlp_ratio",
-            "init_values",
-            "ls_init_value",
-        ),
-        _NUMBER,
-    ),
-    **dict.fromkeys(
-        (
-            "qkv_bias",
-            "qk_norm",
-            "class_token",
-            "no_embed_class",
-            "pre_norm",
-            "final_norm",
-            "strict_img_size",
-            "dynamic_img_size",
-            "dynamic_img_pad",
-            "always_partition",
-            "conv_mlp",
-            "use_grn",
-            "avg_down",
-            "conv_bias",
-        ),
-        _BOOL,
-    ),
+    **dict.fromkeys((
+        "widths", "depth", "depths", "dims", "embed_dim", "num_heads", "patch_size", "window_size", "layers",
+        "channels", "output_stride", "cardinality", "base_width", "stem_width", "reg_tokens", "kernel_sizes",
+    ), _SIZES),
+    **dict.fromkeys((
+        "drop_rate", "drop_path_rate", "attn_drop_rate", "proj_drop_rate", "pos_drop_rate", "patch_drop_rate",
+        "drop_block_rate", "mlp_ratio", "init_values", "ls_init_value",
+    ), _NUMBER),
+    **dict.fromkeys((
+        "qkv_bias", "qk_norm", "class_token", "no_embed_class", "pre_norm", "final_norm", "strict_img_size",
+        "dynamic_img_size", "dynamic_img_pad", "always_partition", "conv_mlp", "use_grn", "avg_down", "conv_bias",
+    ), _BOOL),
     **dict.fromkeys(("global_pool", "act_layer", "norm_layer", "stem_type", "pos_embed"), _WORD),
-}
+}  # fmt: skip
 
 
 def check_arguments(arguments: Any, where: str) -> dict[str, Any]:

@@ -48,15 +48,9 @@ class ISICE(SPDPooling):
         check_number(self.name, "sparsity", sparsity)
         check_number(self.name, "step_size", step_size)
         check_number(self.name, "ridge", ridge)
-        self.sparsity = sparsity
-        self.step_size = step_size
-        self.n_iter = n_iter
-        self.n_inverse_iter = n_inverse_iter
-        self.normalize = normalize
-        self.first_gradient = first_gradient
-        self.alpha = alpha
-        self.ridge = ridge
-        self.preset = preset
+        self.sparsity, self.step_size, self.n_iter, self.n_inverse_iter = sparsity, step_size, n_iter, n_inverse_iter
+        self.normalize, self.first_gradient, self.alpha = normalize, first_gradient, alpha
+        self.ridge, self.preset = ridge, preset
 
     @property
     def options(self) -> dict[str, Any]:

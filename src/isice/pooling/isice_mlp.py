@@ -41,15 +41,14 @@ class ISICEMLP(ISICE):
         if tau >= 1:
             raise ValueError(f"{self.name}: expected tau < 1, so that a modulator can be one, got {tau}.")
         check_number(self.name, "gamma", gamma)
-        self.tau = tau
-        self.gamma = gamma
+        self.tau, self.gamma = tau, gamma
         self.modulators = nn.Linear(self.modulator_inputs, 2)
         nn.init.zeros_(self.modulators.weight)
         nn.init.constant_(self.modulators.bias, math.log((1 - tau) / (1 + tau)))
 
     @property
     def modulator_inputs(self) -> int:
-        """Return the number of inputs of the modulators."""
+        """Number of inputs of the modulators."""
         return self.in_channels
 
     def modulate(self, seen: Tensor) -> tuple[Tensor, Tensor]:

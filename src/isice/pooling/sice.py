@@ -68,13 +68,8 @@ class SICE(SPDPooling):
         check_int(self.name, "max_iter", max_iter, minimum=1)
         check_bool(self.name, learn_sparsity=learn_sparsity)
         check_choice(self.name, "scale", scale, ("correlation", "covariance"))
-        self.sparsity = sparsity
-        self.scale = scale
-        self.learn_sparsity = learn_sparsity
-        self.ridge = ridge
-        self.output = output
-        self.tol = tol
-        self.max_iter = max_iter
+        self.sparsity, self.learn_sparsity, self.ridge = sparsity, learn_sparsity, ridge
+        self.scale, self.output, self.tol, self.max_iter = scale, output, tol, max_iter
         self.log_sparsity = nn.Parameter(torch.tensor(math.log(sparsity))) if learn_sparsity else None
 
     @property
