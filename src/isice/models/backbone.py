@@ -264,7 +264,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def _pair(size: Any) -> tuple[int, int]:
     pair = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, Sequence) else ()
     if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
-        raise ValueError(f"create_model: expected img_size to be a positive integer or (height, width), got {size!r}.")
+        raise ValueError(f"Backbone: expected img_size to be a positive integer or (height, width), got {size!r}.")
     return pair[0], pair[1]
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .._checks import check_choice, check_floating
+from .._checks import check_choice
 from ._linalg import NO_VARIANCE
 from ._numerics import full_precision
 from .covariance import covariance, flat_features
@@ -131,8 +131,6 @@ def shrinkage_ridge(x: Tensor, rule: ShrinkageRule) -> Tensor:
         >>> shrinkage_ridge(torch.rand(2, 8, 7, 7), "oas").shape
         torch.Size([2])
     """
-    check_floating("shrinkage_ridge", x)
-    flat_features("shrinkage_ridge", x)
     check_choice("shrinkage_ridge", "rule", rule, RULES)
     intensity = RULES[rule](x).clamp(_MARGIN, 1.0 - _MARGIN)
     return intensity / (1.0 - intensity)

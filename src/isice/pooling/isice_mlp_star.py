@@ -65,7 +65,6 @@ class ISICEMLPStar(ISICEMLP):
             normalize=self.normalize,
             alpha=self.alpha,
         )
-        steps = max(1, len(factors))
-        penalties = [modulation_penalty(*pair, gamma=self.gamma / steps) for pair in factors]
-        loss = torch.stack(penalties).sum() if penalties else x.new_zeros(())
+        penalties = (modulation_penalty(*pair, gamma=self.gamma / len(factors)) for pair in factors)
+        loss = sum(penalties, x.new_zeros(()))
         return vectorize(matrix) if vectorized else matrix, loss
