@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 
 from isice import cli
@@ -56,6 +57,18 @@ def test_errors_are_one_line_and_status_two(monkeypatch, capsys, tmp_path, argum
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert message in err
+
+
+def test_weights_that_cannot_be_downloaded_are_a_user_error(monkeypatch, capsys, tmp_path):
+    def download(*_, **__):
+        raise ConnectionError("no\nnetwork")
+
+    monkeypatch.setattr(timm, "create_model", download)
+    status, _, err = main(monkeypatch, capsys, "train", "--data", "digits", "--model", "vgg16", "--out", str(tmp_path))
+    assert status == 2
+    assert re.search(
+        r"^error: .* of 'vgg16\.tv_in1k', .*\(ConnectionError: no network\); .*--weights-root.*\n$", err, re.M
+    )
 
 
 def test_a_deprecated_setting_is_one_line_on_stderr(monkeypatch, capsys):

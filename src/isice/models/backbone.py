@@ -227,9 +227,10 @@ def _build(timm_name: str, pretrained: bool, kwargs: dict[str, Any]) -> nn.Modul
     except TypeError:
         raise
     except Exception as error:  # download errors have no common base class
-        raise RuntimeError(
+        raise OSError(
             f"create_model: expected pretrained weights of {timm_name!r}, but they could not be downloaded or loaded "
-            f"({type(error).__name__}: {error}); pass checkpoint_path= with a local file, or pretrained=False."
+            f"({type(error).__name__}: {error}); pass checkpoint_path= with a local file (isice train: --weights-root "
+            "with its folder), or pretrained=False."
         ) from error
 
 
