@@ -27,6 +27,17 @@ def schaefer_strimmer_loop(x):
     return min(variances / squares, 1.0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("rule", "oracle"), [(F.ledoit_wolf, LedoitWolf), (F.oas, OAS)])
+def test_a_single_channel_is_not_shrunk(rule, oracle, dtype):
+    """A scalar is its own target: the formula would divide one rounding error by another."""
+    x = features(20, 1, 5).to(dtype).requires_grad_()
+    assert [oracle().fit(image.detach().T.numpy()).shrinkage_ for image in x] == [0.0] * 20
+    assert torch.equal(rule(x), torch.zeros(20, dtype=dtype))
+    rule(x).sum().backward()
+    assert torch.equal(x.grad, torch.zeros_like(x))
+
+
 @pytest.mark.parametrize(("channels", "positions"), [(5, 40), (12, 6), (3, 2), (8, 400)])
 @pytest.mark.parametrize(("rule", "oracle"), [(F.ledoit_wolf, LedoitWolf), (F.oas, OAS)])
 def test_against_scikit_learn(rule, oracle, channels, positions):

@@ -43,6 +43,12 @@ def _squared_norm(x: Tensor) -> Tensor:
     return covariance(x).square().sum(dim=(-2, -1))
 
 
+def _squared_distance(x: Tensor, norm: Tensor) -> Tensor:
+    """‖Σ − I‖² = ‖Σ‖² − D of features with tr Σ = D; 0 without variance or for a single channel."""
+    varies = (x != 0).any(-1).any(-1)
+    return torch.where(varies & (x.shape[-2] > 1), norm - x.shape[-2], 0.0)
+
+
 @full_precision
 def ledoit_wolf(x: Tensor) -> Tensor:
     """Ledoit–Wolf intensity ρ of the shrinkage towards μI (J. Multivariate Analysis, 2004).
@@ -51,19 +57,17 @@ def ledoit_wolf(x: Tensor) -> Tensor:
         x: Feature maps (B, C, H, W), or feature sets (B, C, N) or (C, N).
 
     Returns:
-        Values in [0, 1], one per image; 0 without variance, as in scikit-learn.
+        Values in [0, 1], one per image; 0 without variance or for a single channel, as in
+        scikit-learn.
 
     Example:
         >>> ledoit_wolf(torch.rand(2, 8, 7, 7)).shape
         torch.Size([2])
     """
     x = _unit_mean_eigenvalue("ledoit_wolf", x)
-    D, N = x.shape[-2:]
     norm = _squared_norm(x)
-    varies = (x != 0).any(-1).any(-1)
     fourth = x.square().sum(-2).square().mean(-1)
-    # ‖Σ − I‖² with tr Σ = D.
-    return _ratio((fourth - norm) / N, torch.where(varies, norm - D, 0.0), otherwise=0.0)
+    return _ratio((fourth - norm) / x.shape[-1], _squared_distance(x, norm), otherwise=0.0)
 
 
 @full_precision
@@ -83,10 +87,7 @@ def oas(x: Tensor) -> Tensor:
     x = _unit_mean_eigenvalue("oas", x)
     D, N = x.shape[-2:]
     norm = _squared_norm(x)
-    if D == 1:
-        return torch.zeros_like(norm)
-    varies = (x != 0).any(-1).any(-1)
-    return _ratio(norm + D * D, torch.where(varies, (N + 1) * (norm - D), 0.0), otherwise=1.0)
+    return _ratio(norm + D * D, (N + 1) * _squared_distance(x, norm), otherwise=float(D > 1))
 
 
 @full_precision
