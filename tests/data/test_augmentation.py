@@ -165,9 +165,24 @@ def test_colors_against_torchvision():
     expected = torch.stack([V.adjust_sharpness(x[i], v) for i, v in enumerate((1.9, 0.1))])[..., 1:-1, 1:-1]
     torch.testing.assert_close(sharp, expected, rtol=1e-4, atol=1e-4)
     levels = change_colors(x, neutral | {"posterize": column(4.0, 0.0)})
-    whole = V.posterize((x[0] * 255).floor().to(torch.uint8), 4).float() / 255
+    whole = V.posterize((x[0] * 255).round().to(torch.uint8), 4).float() / 255
     torch.testing.assert_close(levels[0], whole)
     torch.testing.assert_close(levels[1], x[1])
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 6])
+def test_posterize_of_normalized_images_against_torchvision(bits, monkeypatch):
+    """Levels are kept although the normalisation and its inverse round."""
+    pixels = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).expand(1, 3, -1, -1)
+    normalize = Normalize(IMAGENET_MEAN, IMAGENET_STD)
+
+    def draw(*_):
+        unchanged = {name: np.ones(1) for name in ("brightness", "contrast", "saturation", "sharpness")}
+        return {**unchanged, "posterize": np.full(1, bits), "solarize": np.full(1, 2.0), "autocontrast": np.zeros(1)}
+
+    monkeypatch.setattr(augmentation, "draw_parameters", draw)
+    ours = Augmentation(AugmentConfig(policy="trivial"), normalize)(normalize(pixels), torch.zeros(1), seed=(0,))
+    torch.testing.assert_close(ours.images, normalize(V.posterize(pixels, 8 - bits)), rtol=1e-4, atol=1e-5)
 
 
 def test_colors_are_changed_before_the_normalisation():
@@ -175,6 +190,13 @@ def test_colors_are_changed_before_the_normalisation():
     plain = Augmentation(AugmentConfig(color=0.4))(x, torch.arange(6), seed=(1,)).images
     normalized = Augmentation(AugmentConfig(color=0.4), normalize)(normalize(x), torch.arange(6), seed=(1,)).images
     torch.testing.assert_close(normalized, normalize(plain), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("setting", [{"color": 0.3}, {"policy": "rand"}])
+def test_data_that_are_no_pictures_have_no_colours(setting):
+    """The synthetic textures are not in [0, 1], to which changes of colours clamp."""
+    with pytest.raises(ValueError, match=r"1 or 3 channels for augment.color and augment.policy, .*got 12 channels"):
+        Augmentation(AugmentConfig(**setting))(pictures(channels=12), torch.arange(6), seed=(0,))
 
 
 def test_erasing():

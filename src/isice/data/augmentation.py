@@ -88,6 +88,11 @@ class Augmentation:
             grid = affine_grid(theta.to(images.dtype), size, align_corners=False)
             images = grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
         if any(name in table for name in _COLORS):
+            if images.shape[1] not in (1, 3):
+                raise ValueError(
+                    f"train: expected images of 1 or 3 channels for augment.color and augment.policy, which change "
+                    f"colours, got {images.shape[1]} channels; leave these settings out."
+                )
             mean, std = self._mean.to(images.device), self._std.to(images.device)
             images = (change_colors((images * std + mean).clamp(0, 1), on_device) - mean) / std
         if "erase_top" in table:
@@ -233,8 +238,9 @@ def change_colors(x: Tensor, table: dict[str, Tensor]) -> Tensor:
     # four times the middle one.
     blurred = (9 * avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False) + 4 * x) / 13
     x = blurred.lerp(x, table["sharpness"]).clamp_(0, 1)
-    step = torch.exp2(table["posterize"]) / 255
-    x = torch.where(table["posterize"] > 0, (x / step).floor() * step, x)
+    # The rounding error of normalised pixels must not bring them below their own level.
+    levels = torch.exp2(table["posterize"])
+    x = torch.where(table["posterize"] > 0, ((255 * x).round() / levels).floor() * levels / 255, x)
     x = torch.where(x >= table["solarize"], 1 - x, x)
     low, high = x.amin(dim=(-2, -1), keepdim=True), x.amax(dim=(-2, -1), keepdim=True)
     stretched = (x - low) / torch.where(high > low, high - low, 1.0)
