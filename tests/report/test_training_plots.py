@@ -3,12 +3,14 @@
 import json
 from itertools import pairwise
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from isice.report.descriptor_plots import descriptors_figure
 from isice.report.results import load_results
-from isice.report.training_plots import curves_figure
+from isice.report.theme import style
+from isice.report.training_plots import accuracy_figure, curves_figure
 
 
 def test_curves_show_every_epoch(tmp_path, write_run):
@@ -20,6 +22,17 @@ def test_curves_show_every_epoch(tmp_path, write_run):
     path.write_text(json.dumps(record))
     right = curves_figure(load_results(tmp_path)).axes[1]
     assert right.get_ylim()[0] <= 2.0
+
+
+def test_a_long_spec_leaves_room_for_the_accuracy(tmp_path, write_run):
+    options = "ridge='oas', center=True, learn_ridge=True, learn_scale=True, standardize=True"
+    write_run(tmp_path, f"partial_correlation({options})", 0, 0.9)
+    with mpl.rc_context(style()):
+        figure = accuracy_figure(load_results(tmp_path))
+    FigureCanvasAgg(figure).draw()
+    (label,) = figure.axes[0].get_yticklabels()
+    assert label.get_window_extent().x0 >= 0
+    assert figure.axes[0].get_window_extent().width > 0.4 * figure.bbox.width
 
 
 def test_long_class_names_do_not_overlap(tmp_path, write_run):

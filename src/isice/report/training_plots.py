@@ -6,6 +6,7 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullL
 from ..metrics import mean_std
 from .panel_plots import has_panels
 from .results import Group, Results
+from .text_wrap import wrap_text
 from .theme import colour_of, draw_interval, legend_label
 
 MAX_DOTS, MAX_CURVES = 40, 14
@@ -27,7 +28,7 @@ def accuracy_figure(results: Results) -> Figure | None:
     axes = figure.subplots()
     for row, (index, group) in enumerate(groups):
         draw_interval(axes, row, *_interval(group), colour_of(index))
-    axes.set_yticks(range(len(groups)), [group.label for _, group in groups])
+    axes.set_yticks(range(len(groups)), ["\n".join(wrap_text(group.label, 240, size=10.5)) for _, group in groups])
     axes.set_ylim(len(groups) - 0.5, -0.7)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
