@@ -1,4 +1,4 @@
-"""Tables of docs/accuracy.md, from training records."""
+"""Tables of docs/accuracy.md and its page of measurements, from training records."""
 
 import itertools
 import json
@@ -17,6 +17,7 @@ from isice.data.augmentation import crop_side
 from isice.metrics import mean_std, wilson_interval
 
 PAGE = ROOT / "docs" / "accuracy.md"
+MEASUREMENTS = ROOT / "docs" / "internals" / "accuracy.md"
 STUDY = RESULTS / "shrinkage_vgg16_cub200_224"
 AUGMENTED = RESULTS / "finegrained_vgg16_cub200_448"
 # Settings of the search in the order of the table; a folder is named after its setting.
@@ -42,18 +43,19 @@ AUGMENTATIONS = {
 
 
 def pages() -> dict[Path, str]:
-    """Return the page with its tables."""
+    """Return the user's page and the page of measurements with their tables."""
+    column = generate_column.paper_recipe(generate_column.finished_records(), notes=False)
     tables = {
-        "poolings": poolings(),
-        "seeds": seeds(),
-        "held-out": held_out(),
-        "probe-summary": generate_linear_probe.summary(),
-        "search": search(),
-        "recipes": recipes(),
-        "augmented": augmented(),
-        "column": generate_column.paper_recipe(generate_column.finished_records()),
+        PAGE: {
+            "seeds": seeds(),
+            "probe-summary": generate_linear_probe.summary(),
+            "augmented": augmented(),
+            "poolings": poolings(),
+            "column": column,
+        },
+        MEASUREMENTS: {"held-out": held_out(), "search": search(), "recipes": recipes()},
     }
-    return {PAGE: filled(PAGE.read_text(encoding="utf-8"), tables)}
+    return {page: filled(page.read_text(encoding="utf-8"), content) for page, content in tables.items()}
 
 
 def poolings() -> str:

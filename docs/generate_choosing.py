@@ -11,7 +11,7 @@ import torch
 from benchmarks.pages import MISSING, RESULTS, ROOT, filled, table
 
 from isice.config import AugmentConfig
-from isice.data import dataset_info
+from isice.data import DATASETS, dataset_info
 from isice.metrics import mean_std
 from isice.models.backbone import create_backbone
 
@@ -73,9 +73,14 @@ def _by_setting() -> dict[Setting, dict[str, list[float]]]:
         data, optim, model = (run["config"][part] for part in ("data", "optim", "model"))
         size = data["image_size"] or dataset_info(data["name"]).image_size
         images, epochs = run["images"]["train"], optim["epochs"]
-        setting = Setting(data["name"], size, model["backbone"], images, epochs, _recipe(run), folder)
+        setting = Setting(_dataset(data["name"], folder), size, model["backbone"], images, epochs, _recipe(run), folder)
         found[setting][model["pooling"]].append(100 * run["accuracy"]["test"])
     return found
+
+
+def _dataset(name: str, records: str) -> str:
+    """Return the dataset of a run; a folder of images is named in the folder of the records."""
+    return next((known for known in DATASETS if known in records), name) if name == "folder" else name
 
 
 def _recipe(run: Record) -> str:

@@ -77,7 +77,7 @@ def finished_records() -> list[Record]:
     return [record for record in find_records(COLUMN) if record["status"] == "finished"]
 
 
-def paper_recipe(records: list[Record]) -> str:
+def paper_recipe(records: list[Record], *, notes: bool = True) -> str:
     """Return the column of the methods with a finished run of ``paper_cnn``, and notes on them."""
     methods = _by_method(records)
     trained = {method: found for method, _, found in methods if found}
@@ -86,7 +86,7 @@ def paper_recipe(records: list[Record]) -> str:
     rows = [(method, paper, *_measured(paper, found)) for method, paper, found in methods if found]
     missing = [method for method, _, found in methods if not found]
     header = ["method", "printed, %", "ours, %", "difference", "95 % interval", "training accuracy, %", "epochs"]
-    return "\n\n".join([table(header, rows), _notes(trained, missing)])
+    return "\n\n".join([table(header, rows), *([_notes(trained, missing)] if notes else [])])
 
 
 def published_recipe(records: list[Record]) -> str:

@@ -181,6 +181,12 @@ def test_a_new_training_record_appears_in_the_table_of_choices(build, tmp_path, 
     assert row == f"| vgg16, digits, 224 px | 100 | {epochs} | flips only | — | 74.5 ± 0.7 | — | — | 70.0 |"
 
 
+def test_the_table_of_choices_names_the_dataset_of_a_folder(build):
+    choosing = importlib.import_module("generate_choosing")
+    assert {setting.data for setting in choosing._by_setting()} == {"cub200"}
+    assert choosing._dataset("folder", "study") == "folder"
+
+
 def test_runs_of_the_column_appear_beside_the_published_numbers(build, tmp_path, monkeypatch):
     column = importlib.import_module("generate_column")
     monkeypatch.setattr(column, "COLUMN", tmp_path)
@@ -278,6 +284,20 @@ def test_the_readme_quotes_the_records():
     tested_at = "with the recipe `finegrained_cnn`, trained at 352 px and tested at 448 px, the two are level"
     assert f"{tested_at}: {' and '.join(augmented)}" in text
     assert f"it reaches {isice_} and iSQRT-COV {isqrt}" in text
+
+
+def test_the_page_of_accuracy_quotes_the_records():
+    heads = json.loads((RESULTS / "heads_h200_batch128.json").read_text(encoding="utf-8"))["rows"]
+    head = next(row for row in heads if row["name"] == "partial_correlation")
+    (larger,) = (RESULTS / "shrinkage_vgg16_cub200_448" / "recipe").glob("*/record.json")
+    accuracy = json.loads(larger.read_text(encoding="utf-8"))["accuracy"]["test"]
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("*cub200_*/*/*/record.json")]
+    runs = [run for run in runs if run["config"]["model"]["pooling"] == "partial_correlation"]
+    assert (len(runs), {run["status"] for run in runs}) == (13, {"finished"})
+    text = " ".join((ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8").split())
+    assert f"take {head['forward_backward_ms']:.1f} ms and {head['peak_mib']:.0f} MiB" in text
+    assert f"training images of 448 px reached **{100 * accuracy:.1f} %**" in text
+    assert "None of the thirteen recorded runs of `partial_correlation`" in text
 
 
 def test_the_map_shows_the_tree():
