@@ -1,9 +1,12 @@
 """Measure time and memory of every registered pooling, forward and backward.
 
 Usage: python benchmarks/heads.py [--only isice gap …] [--batch 32] [--channels 256] [--out FILE]
+
+On a CPU it takes the processor time of one thread, which other processes hardly change.
 """
 
 import argparse
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -14,7 +17,7 @@ import torch
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.measure import RESULTS, forward_backward, median_ms, peak_mib, write_results
+from benchmarks.measure import RESULTS, forward_backward, peak_mib, times_ms, write_results
 from isice.pooling import Pooling, create_pooling, list_poolings
 
 NUM_CLASSES = 200
@@ -40,20 +43,16 @@ def kept_mib(layer: Pooling, x: Tensor) -> float:
     return sum(kept.values()) / 2**20
 
 
-def time_ms(run: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """Return the median of ``repeats`` after a warm-up; a single repeat is timed without one."""
-    if repeats > 1:
-        return median_ms(run, device, repeats)
-    start = time.perf_counter()
-    run()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return 1e3 * (time.perf_counter() - start)
-
-
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Measure one pooling at its default options."""
     device = torch.device(args.device)
+
+    def time_ms(run: Callable[[], object], repeats: int) -> float:
+        """Return the median of ``repeats`` after a warm-up; a single one is timed without it."""
+        if repeats > 1:
+            run()
+        return statistics.median(times_ms(run, device, repeats, time.process_time))
+
     torch.manual_seed(args.seed)
     layer = create_pooling(name, args.channels, num_classes=NUM_CLASSES).to(device)
     generator = torch.Generator().manual_seed(args.seed)
@@ -61,9 +60,9 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     value, gradient = forward_backward(layer, x)  # compiles the kernels
     if not (value.isfinite().all() and gradient.isfinite().all()):
         raise RuntimeError(f"{name}: expected finite values and gradients, got others; run tests/pooling first.")
-    repeats = 1 if time_ms(lambda: forward_backward(layer, x), device, 1) > 1e3 * SLOW_SECONDS else args.repeats
+    repeats = 1 if time_ms(lambda: forward_backward(layer, x), 1) > 1e3 * SLOW_SECONDS else args.repeats
     with torch.no_grad():
-        forward_ms = time_ms(lambda: layer(x), device, repeats)
+        forward_ms = time_ms(lambda: layer(x), repeats)
     return {
         "name": name,
         "spec": layer.spec,
@@ -71,13 +70,13 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in layer.parameters()),
         "repeats": repeats,
         "forward_ms": forward_ms,
-        "forward_backward_ms": time_ms(lambda: forward_backward(layer, x), device, repeats),
+        "forward_backward_ms": time_ms(lambda: forward_backward(layer, x), repeats),
         "kept_mib": kept_mib(layer, x),
         "peak_mib": peak_mib(lambda: forward_backward(layer, x), device),
     }
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=list_poolings(), default=list_poolings())
     parser.add_argument("--batch", type=int, default=32)
@@ -87,7 +86,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
+    if torch.device(args.device).type == "cpu":
+        torch.set_num_threads(1)
     rows = []
     for name in args.only:
         rows.append(measure(name, args))

@@ -56,9 +56,8 @@ def fill(page: Path, tables: Mapping[str, str]) -> None:
 def provenance(record: dict[str, Any]) -> str:
     """Return machine, version, commit and seed of a record, and its command in short lines."""
     hardware = record["hardware"]
-    place = hardware.get("gpu") or hardware["cpu"] + (
-        f", {hardware['threads']} threads" if "threads" in hardware else ""
-    )
+    threads = hardware.get("threads")
+    place = hardware.get("gpu") or hardware["cpu"] + (f", {threads} thread{'s' * (threads > 1)}" if threads else "")
     facts = f"torch {record['versions']['torch']}; commit {record['commit'] or 'unknown'}; seed {record['seed']}"
     lines = textwrap.wrap(record["command"], 96, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
     command = " \\\n".join(lines)

@@ -27,9 +27,9 @@ Rows are sorted by fwd+bwd. A layer whose first run took more than 2 s was timed
 Layers ran on random ReLU features at the options that were the default when the record was written.
 A row names those that have changed since, such as `method` of `partial_correlation`, so its times
 in two tables can be those of different options. Short GPU times are mostly launch overhead, which a
-training step hides. On a shared CPU, compare ratios rather than times.
-`python benchmarks/heads.py` measures your machine. Whole training steps, precision modes and
-accuracy on a GPU: [gpu.md](gpu.md).
+training step hides. CPU times are processor times of one thread. `python benchmarks/heads.py`
+measures your machine. Whole training steps, precision modes and accuracy on a GPU:
+[gpu.md](gpu.md).
 """
 
 
