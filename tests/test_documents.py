@@ -295,6 +295,10 @@ def test_the_page_of_accuracy_quotes_the_records():
     runs = [run for run in runs if run["config"]["model"]["pooling"] == "partial_correlation"]
     assert (len(runs), {run["status"] for run in runs}) == (13, {"finished"})
     text = " ".join((ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8").split())
+    cpu = json.loads((RESULTS / "heads_cpu.json").read_text(encoding="utf-8"))["rows"]
+    times = {row["name"]: row["forward_backward_ms"] for row in cpu}
+    assert times["partial_correlation"] < times["isqrt_cov"] / 5
+    assert "On a CPU it takes less than a fifth of the time of `isqrt_cov`" in text
     assert f"take {head['forward_backward_ms']:.1f} ms and {head['peak_mib']:.0f} MiB" in text
     assert f"training images of 448 px reached **{100 * accuracy:.1f} %**" in text
     assert "None of the thirteen recorded runs of `partial_correlation`" in text
