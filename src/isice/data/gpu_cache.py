@@ -51,7 +51,8 @@ class GpuBatches:
         if not split.transform.only_flips:
             raise ValueError(
                 "data: expected a transform of resizing and flipping for data.cache=gpu, got one with other random "
-                "steps; use data.transform=paper (or none), or data.cache=none."
+                "steps; use data.transform=paper (or none), with random crops and policies under augment, or "
+                "data.cache=none."
             )
         self.dataset, self.batch_sampler, self.device = split, batch_sampler, torch.device(device)
         self.images, self.decoded = decode_split(split, self.device)
