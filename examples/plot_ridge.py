@@ -5,7 +5,7 @@ rate nor the scale of the output matters; accuracy on training images of CUB-200
 out. Left: the ridge of partial correlation, with moments about zero and about the mean of each
 channel; lines are other poolings. Right: a ridge of 10 without the division by the diagonal of the
 inverse, and other functions of the eigenvalues; these differ by less than chance. All numbers are
-from a record; [this page](internals/linear_probe.md) has them as a table.
+from a record; here is [their table](internals/linear_probe.md).
 
 Usage: python examples/plot_ridge.py [figure.png]
 """
