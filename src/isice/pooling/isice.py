@@ -23,7 +23,10 @@ class ISICE(SPDPooling):
 
     reference = "Rahman et al.: Learning Partial Correlation based Deep Visual Representation, CVPR 2023 (Alg. 2)"
     fidelity = "verified"
-    evidence = "values and gradients of the published code to 1e-6, of Alg. 2 to 1e-10, in tests/ops/test_golden.py"
+    evidence = (
+        "csiro-robotics/iSICE: values and gradients of the published code to 1e-6, of Alg. 2 to 1e-10, in "
+        "tests/ops/test_golden.py"
+    )
     estimates_precision = True
 
     def __init__(

@@ -30,8 +30,7 @@ class ISQRTCov(ScaledPooling):
     reference = "Li, Xie, Wang, Gao: Towards Faster Training of Global Covariance Pooling Networks, CVPR 2018"
     fidelity = "verified"
     evidence = (
-        "jiangtaoxie/fast-MPN-COV; "
-        "values and gradients of the paper's published code to 1e-6 in tests/ops/test_golden.py"
+        "jiangtaoxie/fast-MPN-COV; values and gradients of csiro-robotics/iSICE to 1e-6 in tests/ops/test_golden.py"
     )
 
     def __init__(

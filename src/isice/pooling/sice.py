@@ -20,7 +20,7 @@ class SICE(SPDPooling):
 
     Gradients come from the optimality conditions (implicit differentiation). Channels are scaled to
     unit variance, so λ means the same for every layer and image; a channel without variance stays
-    unconnected.
+    unconnected. The diagonal is not penalised.
 
     Args:
         sparsity: λ > 0 in the units of ``scale``; for correlations λ ≥ 1 gives a diagonal result.
