@@ -70,7 +70,7 @@ def correlation(cov: Tensor) -> Tensor:
 def partial_correlation(precision: Tensor) -> Tensor:
     """Compute partial correlations −Ω_ij/√(Ω_ii Ω_jj) of precision matrices (..., D, D).
 
-    The diagonal is set to one (paper, Sec. 3).
+    The diagonal is set to one.
 
     Example:
         >>> partial_correlation(torch.tensor([[4.0, -1.0], [-1.0, 1.0]]))

@@ -1,4 +1,4 @@
-"""④ Features → covariance Σ = X Ī Xᵀ, Ī = (I − 11ᵀ/N)/N (paper, Eq. 1)."""
+"""④ Features → covariance Σ = X Ī Xᵀ, Ī = (I − 11ᵀ/N)/N (paper, Sec. 3)."""
 
 from typing import Any, cast
 

@@ -121,7 +121,7 @@ def isice_reference(
 
 
 def update(s: Tensor, gradient: Tensor, rate: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the new S⁺ and S⁻ for G = ∇₁ − Σ', the rate ηβ and λ (Alg. 2, lines 7–11)."""
+    """Return the new S⁺ and S⁻ for G = ∇₁ − Σ', the rate ηβ and λ (Alg. 2, lines 5, 11, 12)."""
     plus = torch.relu(s) - rate * lam
     minus = plus - s  # relu(−s) = relu(s) − s
     return plus.addcmul_(rate, gradient).relu_(), minus.addcmul_(rate, gradient, value=-1).relu_()

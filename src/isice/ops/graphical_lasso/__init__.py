@@ -1,4 +1,4 @@
-"""⑤ Exact sparse inverse covariance (paper, Eq. 3), with certificate and implicit gradient.
+"""⑤ Exact sparse inverse covariance (paper, Eq. 1), with certificate and implicit gradient.
 
 The public functions and the validation are here. :mod:`.autograd` is the operator and its gradient,
 :mod:`.solver` the algorithm.
