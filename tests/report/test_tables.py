@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 
 import pytest
 from rich.console import Console
@@ -20,6 +21,12 @@ def test_one_row_per_configuration(runs):
         ("gap", "60.0 ± 14.1", "50.0 ± 14.1", "2", "6.0 ± 0.0", "12,345"),
         ("isice", "90.0", "80.0", "1 of 2", "6.0", "12,345"),
     ]
+
+
+def test_a_copied_folder_is_not_another_run(runs):
+    before = result_table(load_results(runs)).rows
+    shutil.copytree(runs / "gap-0", runs / "copy" / "gap-0")
+    assert result_table(load_results(runs)).rows == before
 
 
 def test_failed_only_and_missing(tmp_path, write_run):
