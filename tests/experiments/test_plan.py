@@ -38,7 +38,8 @@ def test_limits_of_a_plain_grid():
         ("datset=cub", r"an axis of method \(.*\); size \(128, 256, 512\); .*Did you mean 'dataset'"),
         ("head=gap", r"method \(isqrt_cov, precision, sice, isice\)"),
         ("head=isice", "Did you mean method=isice"),
-        ("dataset", "expected --limit axis=value"),
+        ("dataset", "expected --limit axis=value.* Did you mean 'dataset'"),
+        ("cub200,cars", "Did you mean dataset=cub200,cars"),
     ],
 )
 def test_wrong_limits(table3, limit, message):

@@ -92,7 +92,8 @@ def unknown_axis(limit: str, axes: Iterable[Axis]) -> ValueError:
     """Return the error for a limit without a known axis, with a suggestion."""
     known = {axis.name: [value.name for value in axis.values] for axis in axes}
     listed = "; ".join(f"{name} ({first_of(values, 6)})" for name, values in known.items())
-    name, _, words = limit.partition("=")
+    name, equals, words = limit.partition("=")
+    words = words if equals else limit.strip()  # a value without its axis
     word = words.split(",")[0].strip().lower()
     owners = [axis for axis, values in known.items() if word and word in (value.lower() for value in values)]
     hint = f" Did you mean {owners[0]}={words}?" if owners else suggestion(name.strip(), known)
