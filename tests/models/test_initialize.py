@@ -89,6 +89,8 @@ def test_an_empty_loader_and_another_model_are_errors():
         isice.initialize(network("netvlad"), [])
     with pytest.raises(TypeError, match="initialize: expected a Network, got Linear"):
         isice.initialize(nn.Linear(1, 1), batches())
+    with pytest.raises(TypeError, match=r"got DataParallel; pass the network before it is compiled or wrapped"):
+        isice.initialize(nn.DataParallel(network("netvlad")), batches())
 
 
 @pytest.mark.parametrize(

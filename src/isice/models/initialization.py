@@ -17,12 +17,13 @@ from .network import Network
 def initialize(model: Network, loader: Iterable[Any], *, images: int = 256) -> int:
     """Start a pooling from data: k-means centres, principal components, scales.
 
-    Call it once, before the first training step; ``isice train`` does, with images without
-    augmentation. Poolings without a data-driven start (:attr:`Pooling.wants_data`) leave ``loader``
-    untouched. Weights of the pooling that were loaded from a file are replaced. BatchNorm uses the
-    statistics of the batch where it is in training mode, and its running statistics do not change;
-    all other modules are in eval mode. With several processes, call it in rank 0 only, before
-    SyncBatchNorm and DistributedDataParallel, which copies the weights of rank 0.
+    Call it once, before the first training step; ``isice train`` does, with the first training
+    batches and without the settings of ``augment``. Poolings without a data-driven start
+    (:attr:`Pooling.wants_data`) leave ``loader`` untouched. Weights of the pooling that were loaded
+    from a file are replaced. BatchNorm uses the statistics of the batch where it is in training
+    mode, and its running statistics do not change; all other modules are in eval mode. With several
+    processes, call it in rank 0 only, before SyncBatchNorm and DistributedDataParallel, which
+    copies the weights of rank 0.
 
     Args:
         model: The network.
@@ -41,7 +42,8 @@ def initialize(model: Network, loader: Iterable[Any], *, images: int = 256) -> i
     check_int("initialize", "images", images, minimum=1)
     if not isinstance(model, Network):
         raise TypeError(
-            f"initialize: expected a Network, got {type(model).__name__}; call pooling.init_from(features)."
+            f"initialize: expected a Network, got {type(model).__name__}; pass the network before it is compiled or "
+            "wrapped, or call init_from(features) of a pooling."
         )
     if not model.pooling.wants_data:
         return 0
