@@ -42,25 +42,45 @@ training and 5,794 test images are there. Images that were resized to 448×448 b
 are right for `paper_cnn`, which does the same. `published_cnn` needs their aspect ratio: send them
 with a shorter side of 448 pixels or more.
 
+`weights/vgg16.safetensors` holds the weights of the backbone. The records identify the file by the
+SHA-256 of its content.
+
+Start from the records here, in the root of the repository, so that their runs are skipped:
+
 ```
-isice run table1 --limit backbone=vgg16 --limit dataset=cub200 --data-root data --weights-root weights \\
-    --out runs/column --set optim.epochs=32 --set data.cache=gpu --set precision=bf16 --set channels_last=true \\
-    --set compile=true
-isice train --recipe published_cnn --model vgg16 --pooling isice --data cub200 --set data.root=data/cub200 \\
-    --weights-root weights --set data.cache=gpu --set precision=bf16 --set channels_last=true
+mkdir -p runs/column && cp -r benchmarks/results/table1_vgg16_cub200/. runs/column
+vgg16_birds() {
+  isice run "$@" --data-root data --weights-root weights --set data.cache=gpu --set precision=bf16 \\
+    --set channels_last=true --set compile=true
+}
+column() {
+  vgg16_birds table1 --limit backbone=vgg16 --limit dataset=cub200 --out runs/column --set optim.epochs=32 "$@"
+}
 ```
 
-Runs of 17 epochs had `optim.epochs=17`.
+Then each line trains a group. Rerun a line to resume it; finished runs are skipped. `--dry-run`
+lists what is left, `--estimate` also measures memory and time.
 
-The weights file must be named `vgg16.safetensors` in the folder of `--weights-root`. The records
-identify it by the SHA-256 of its content.
+```
+column --limit method=low_rank_bilinear,improved_bilinear,smso,run,fcbn,tkpf  # methods without a run
+column --limit method=mpn_cov,deep_cov,deep_kspd                              # the same, for the host's cores
+vgg16_birds table1_published_cnn --out runs/column/published_cnn              # the recipe of the authors' script
+column --limit method=isqrt_cov,mpn_cov,precision,isice --seeds 0,1,2         # methods that the paper trained
+column --limit method=netvlad,netfv,compact_bilinear,kernel_pooling,hihca     # methods with 17 epochs
+```
 
-The first command trains what has no record yet; `--limit method=mpn_cov,deep_cov` selects methods.
-`mpn_cov`, `deep_cov` and `deep_kspd` decompose matrices on the cores of the host, while the GPU
-waits. Start them in a second process beside the others: both may share `--out`.
+The second line decomposes matrices on the cores of the host, while the GPU waits. Start it in
+another process beside the others: all may share `runs/column`. Runs of 17 epochs had
+`optim.epochs=17`.
 
-Finished runs are skipped. Copy every `record.json`, `config.toml`, `metrics.jsonl` and
-`evaluation.json` from `runs/column` to this folder, and back to `runs/column` on the next machine.
+Copy the records back, without weights and images, and rebuild the tables:
+
+```
+cd runs/column
+find . -name checkpoints -prune -o '(' -name '*.json*' -o -name config.toml ')' -print \\
+  | tar cf - -T - | tar xf - -C ../../benchmarks/results/table1_vgg16_cub200
+cd ../.. && python docs/build.py --no-draw
+```
 """
 
 

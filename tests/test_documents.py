@@ -6,7 +6,9 @@ import json
 import pkgutil
 import re
 import shutil
+import subprocess
 import warnings
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -14,9 +16,13 @@ from types import ModuleType
 import matplotlib.pyplot as plt
 import pytest
 import torch
+from safetensors.torch import save_file
+from typer.testing import CliRunner
 
 import isice
+from isice.cli import app
 from isice.config import RunConfig, override
+from isice.experiments import weight_files
 from isice.experiments.loader import list_recipes, load_experiment
 from isice.experiments.plan import select_cells
 from isice.experiments.weight_files import SUFFIXES
@@ -25,6 +31,7 @@ from isice.report import write_report
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+COLUMN = RESULTS / "table1_vgg16_cub200"
 GENERATORS = (
     "readme", "accuracy", "column", "linear_probe", "choosing", "methods", "benchmarks", "graphical_lasso", "scaling",
     "gpu", "gallery", "api", "cli",
@@ -230,24 +237,40 @@ def test_runs_of_other_epochs_are_no_seeds(build, tmp_path, monkeypatch):
 
 
 def test_the_report_of_the_column_shows_every_method_of_the_table(tmp_path):
-    folder = shutil.copytree(RESULTS / "table1_vgg16_cub200", tmp_path / "column")
+    folder = shutil.copytree(COLUMN, tmp_path / "column")
     text = write_report(folder)["markdown"].read_text(encoding="utf-8")
     cells = dict(re.findall(r"^\| VGG-16 \| ([^|]+) \| ([^|]+/[^|]+) \|$", text, re.MULTILINE))
-    numbers = {method: cell.split(" / ")[1] for method, cell in cells.items()}
-    assert len(numbers) == 19
-    assert {method: number for method, number in numbers.items() if number != "—"} == {
-        "GAP": "55.1",
-        "NetVLAD": "68.7",
-        "NetFV": "51.0",
-        "BCNN": "71.7",
-        "CBP": "57.0",
-        "KP": "38.6",
-        "HIHCA": "67.8",
-        "iSQRT-COV": "79.6",
-        "Precision Ω": "74.7",
-        "iSICE": "79.0",
-    }
-    assert "Schedule of NetVLAD, NetFV, CBP, KP, HIHCA: 17 of the recipe" in text
+    shown = {method: cell.split(" / ")[1].split(" ± ")[0] for method, cell in cells.items()}
+    assert len(shown) == 19
+    found = defaultdict(lambda: defaultdict(list))  # pooling → epochs → accuracies of the seeds
+    for path in COLUMN.glob("*/record.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        found[record["config"]["model"]["pooling"]][len(record["epochs"])].append(record["accuracy"]["test"])
+    table1 = load_experiment("table1")
+    methods = next(axis for axis in table1.axes if axis.name == "method")
+    for cell in select_cells(table1, ["backbone=vgg16", "dataset=cub200"]):
+        longest = max(found[cell.config.model.pooling].items(), default=(0, ()))[1]
+        label = methods.find(cell.at["method"]).label
+        assert shown[label] == (f"{100 * sum(longest) / len(longest):.1f}" if longest else "—"), label
+
+
+def test_the_commands_of_the_column_cover_it_and_skip_its_records(tmp_path, monkeypatch):
+    text = (COLUMN / "README.md").read_text(encoding="utf-8").partition("## Commands")[2]
+    functions, lines, _ = re.findall(r"```\n(.*?)```", text, re.DOTALL)
+    told = "isice() { printf '%s\\n' \"$@\" .; }\n" + functions.partition("\n")[2] + lines
+    arguments = subprocess.run(["bash", "-ec", told], capture_output=True, text=True, check=True).stdout.split("\n.\n")
+    (tmp_path / "weights").mkdir()
+    save_file({"x": torch.zeros(1)}, tmp_path / "weights" / "vgg16.safetensors")
+    own = json.loads(next(COLUMN.glob("*/record.json")).read_text(encoding="utf-8"))["config"]["model"]["weights"]
+    monkeypatch.setattr(weight_files, "content_hash", lambda path: own)
+    shutil.copytree(COLUMN, tmp_path / "runs" / "column")
+    monkeypatch.chdir(tmp_path)
+    plans = [CliRunner().invoke(app, [*words.split("\n"), "--dry-run"]).output for words in arguments if words.strip()]
+    counts = [tuple(map(int, re.search(r"(\d+) to run, (\d+) finished", plan).groups())) for plan in plans]
+    assert [sum(count) for count in counts] == [6, 3, 3, 12, 5]
+    assert counts[3][1] >= 3, "seed 0 of three methods is finished"
+    methods = {name for words in arguments for name in re.search(r"method=(.*)|$", words)[0][7:].split(",")}
+    assert len(methods - {""}) == 19 - 2, "all but GAP and BCNN, whose runs are finished"
 
 
 def test_the_check_finds_an_outdated_page(build, monkeypatch, capsys):

@@ -19,6 +19,7 @@ RUNS = {
     "sice_frozen": (4, "sice-128-seed0-7e58376f", "640ab680e57e1826"),
     "structure": (108, "sparse-rate-120-seed0-2c4364e3", "553bcc68b354112b"),
     "table1": (900, "vgg16-gap-mit_indoor67-seed0-814e6d13", "33408aaf3e051b7b"),
+    "table1_published_cnn": (3, "isqrt_cov-seed0-1d544ae9", "c2a7c54ba40360a9"),
     "table2": (8, "gap-resnet50-seed0-20fa8b73", "96422286acaa0c93"),
     "table3": (64, "isqrt_cov-256-mit_indoor67-vgg16-seed0-21253d3c", "f0f432578d7d4841"),
     "table4": (10, "isice-mit_indoor67-seed0-68b81d8c", "eb99a1ba21b3a529"),

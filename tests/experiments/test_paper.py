@@ -110,6 +110,16 @@ def test_tables_agree_where_they_print_the_same_run():
                     assert abs(table[at(head=head, dataset=dataset, backbone=backbone)] - expected) < 0.0501
 
 
+def test_the_recipe_of_the_authors_script_is_compared_with_table_1():
+    main = numbers("table1")
+    for method, expected in {"isqrt_cov": 84.5, "precision": 83.4, "isice": 86.5}.items():
+        assert numbers("table1_published_cnn")[at(method=method, metric="accuracy")] == expected
+        assert main[at(backbone="vgg16", method=method, dataset="cub200")] == expected
+    configs = [cell.config for cell in load_experiment("table1_published_cnn").cells()]
+    places = {(config.model.backbone, config.data.name, config.data.batch_size) for config in configs}
+    assert places == {("vgg16", "cub200", 50)}
+
+
 @pytest.mark.parametrize("name", ["table3", "table7", "table8", "table9"])
 def test_published_means_follow_from_published_numbers(name):
     experiment, found = load_experiment(name), numbers(name)
