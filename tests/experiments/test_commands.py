@@ -64,6 +64,11 @@ def test_runs_without_a_published_number_need_all():
     assert "no published number" not in everything
 
 
+def test_a_sweep_says_which_runs_it_leaves_out():
+    text = invoke("run", "table9", "--limit", "head=1", "--limit", "dataset=cub")
+    assert "2 more runs have no published number; --all adds them." in text
+
+
 def test_missing_data_is_reported_before_anything_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("ISICE_DATA", "data")
     (tmp_path / "data" / "cub200").mkdir(parents=True)

@@ -83,9 +83,10 @@ def run(
     sharded = shard is not None or only_cell is not None
     if dry_run or estimate:
         _show_plan(_measured(steps) if estimate else steps, f"{chosen.title} → {folder}")
-        left = 0 if everything or sharded else len(select_cells(chosen, limit or ())) - len(selected)
-        if left:
-            tell(f"{left} more runs have no published number; --all adds them.")
+    left = 0 if everything or sharded else len(select_cells(chosen, limit or ())) - len(selected)
+    if left and is_main_process():
+        tell(f"{left} more {'runs have' if left > 1 else 'run has'} no published number; --all adds them.")
+    if dry_run or estimate:
         return
     if chosen.kind in ("dataset", "samples"):
         cells = _without_missing_data(cells)
