@@ -36,6 +36,8 @@ def test_a_run_of_an_experiment_has_a_heading_of_one_line():
     assert len(heading(config, model, splits)) == 5
     (line,) = heading(config, model, splits, "seed 0")
     assert line.startswith("seed 0  small_cnn, random; digits: train 1,200, test 450 images")
+    model.load_report = SimpleNamespace(message="load_weights: 2 of 2 tensors matched.")
+    assert "small_cnn, 2 of 2 tensors matched; digits" in heading(config, model, splits, "seed 0")[0]
 
 
 def test_plain_lines():

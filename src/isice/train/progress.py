@@ -118,5 +118,5 @@ def overview(config: RunConfig, model: nn.Module, splits: Splits) -> list[tuple[
 def _weights(config: RunConfig, model: nn.Module) -> str:
     report, backbone = getattr(model, "load_report", None), config.model.backbone
     if report is not None:
-        return f"{backbone}, {report.message.removeprefix('load_weights: ')}"
+        return f"{backbone}, {report.message.removeprefix('load_weights: ').rstrip('.')}"
     return f"{backbone}, pretrained (ImageNet)" if config.model.pretrained else f"{backbone}, random"
