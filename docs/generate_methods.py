@@ -33,7 +33,8 @@ others that invert a covariance, or take its root or logarithm, a network warns:
 Output sizes are for C = {CHANNELS} and default options. Three words tell how well a definition is
 known:
 
-- **verified**: read in the authors' or another public implementation, which is named;
+- **verified**: read in the authors' or another public implementation, which is named; only guards
+  against rounding may differ, such as an ε or a floor for eigenvalues;
 - **reconstructed**: part of the definition is not public, or differs on purpose; the assumptions
   are listed;
 - **original**: the layer is defined by this package.
