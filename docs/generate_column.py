@@ -73,12 +73,14 @@ The second line decomposes matrices on the cores of the host, while the GPU wait
 another process beside the others: all may share `runs/column`. Runs of 17 epochs had
 `optim.epochs=17`.
 
-Copy the records back, without weights and images, and rebuild the tables:
+Copy the records of finished runs back, without weights and images, and rebuild the tables:
 
 ```
 cd runs/column
-find . -name checkpoints -prune -o '(' -name '*.json*' -o -name config.toml ')' -print \\
-  | tar cf - -T - | tar xf - -C ../../benchmarks/results/table1_vgg16_cub200
+for run in $(grep -rl --include record.json '"status": "finished"' . | xargs -n 1 dirname); do
+  cp --parents $run/record.json $run/evaluation.json $run/config.toml $run/metrics.jsonl \\
+    ../../benchmarks/results/table1_vgg16_cub200
+done
 cd ../.. && python docs/build.py --no-draw
 ```
 """

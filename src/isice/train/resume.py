@@ -51,7 +51,7 @@ def find_checkpoint(folder: Path, config: RunConfig, resume: str) -> Checkpoint 
     if metrics.is_file() and metrics.stat().st_size > 0:
         raise FileNotFoundError(
             f"train: expected the checkpoint of the epochs in {str(metrics)!r}, got none; "
-            "restore checkpoints/last, or start a new run (resume='never', --no-resume)."
+            "restore checkpoints/last, remove the folder, or start a new run (resume='never', --no-resume)."
         )
     return None
 
