@@ -28,6 +28,7 @@ def initialize(model: Network, loader: Iterable[Any], *, images: int = 256) -> i
     Args:
         model: The network.
         loader: Batches of training images, alone or first in a tuple such as (images, labels).
+            Shuffled, because only the first batches are read.
         images: Number of images to use, of as many batches as are needed.
 
     Returns:
