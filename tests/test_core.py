@@ -11,7 +11,6 @@ from isice._extras import EXTRAS, missing_package
 # torchvision, which imports Pillow.
 INSTALLED_WITH_TIMM = {"torchvision", "PIL", "huggingface_hub"}
 STUDIO = {package for packages in EXTRAS.values() for package in packages} - INSTALLED_WITH_TIMM | {
-    "lightning",
     "scipy",
 }
 

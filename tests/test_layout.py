@@ -51,7 +51,7 @@ ALLOWED = {
     "cli": None,
 }
 # timm requires huggingface_hub, so sharing a model may use it.
-STUDIO_PACKAGES = {"PIL", "lightning", "scipy"}.union(*EXTRAS.values()) - {"huggingface_hub"}
+STUDIO_PACKAGES = {"PIL", "scipy"}.union(*EXTRAS.values()) - {"huggingface_hub"}
 
 
 def part(path):

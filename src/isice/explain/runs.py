@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -99,7 +98,7 @@ def explain_image(
     trained: Trained, picture: Tensor, *, target: str | None = None, method: str = "centered", n_pairs: int = 6
 ) -> Explanation:
     """Explain one image (C, H, W), bytes or values in [0, 1], with one trained network."""
-    model: Any = trained.model
+    model = trained.model
     image = _network_input(trained, picture)[1].unsqueeze(0)
     number = None if target is None else [_class_number(trained.classes, target)]
     maps, classes = class_maps(model, image, number, method=method)

@@ -23,8 +23,7 @@ def check_features_file(path: Path) -> None:
 
 
 def write_features(path: Path, files: Sequence[str], vectors: NDArray[np.float32]) -> None:
-    """Write vectors (N, F) of ``files`` to an .npz or Parquet file."""
-    check_features_file(path)
+    """Write vectors (N, F) of ``files`` to a file that :func:`check_features_file` accepts."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".npz":
         write_arrays(path, vectors=vectors, images=np.array(files))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torchvision.transforms.v2.functional import rgb_to_grayscale
 
 from .._checks import check_int
@@ -48,7 +48,7 @@ class Prediction:
 class Predictor:
     """A network in eval mode on its device, with its class names and image transform."""
 
-    model: nn.Module
+    model: Network
     classes: tuple[str, ...]
     channels: int
     transform: Transform
@@ -80,8 +80,6 @@ class Predictor:
     def features(self, images: Iterable[str | Path], *, batch_size: int = 32) -> Tensor:
         """Return the pooled vectors (N, F) of image files; raise on an unreadable one."""
         check_int("features", "batch_size", batch_size, minimum=1)
-        if not isinstance(self.model, Network):
-            raise TypeError(f"features: expected a Network, got {type(self.model).__name__}; call your model instead.")
         paths, vectors = list(images), []
         for begin in range(0, len(paths), batch_size):
             batch = torch.stack([self.prepare(path) for path in paths[begin : begin + batch_size]]).to(self.device)
@@ -162,7 +160,7 @@ def input_facts(config: DataConfig) -> dict[str, Any]:
     }
 
 
-def _predictor(model: nn.Module, classes: Sequence[str], facts: Mapping[str, Any], device: str) -> Predictor:
+def _predictor(model: Network, classes: Sequence[str], facts: Mapping[str, Any], device: str) -> Predictor:
     if facts["channels"] not in (1, 3):
         raise ValueError(
             f"predict: expected a network for grey or RGB images, got one for {facts['channels']} channels; "

@@ -25,8 +25,6 @@ def push_run(folder: str | Path, repo: str, *, which: str = "best", private: boo
         The URL of the commit, or the folder.
     """
     trained = load_trained(folder, which)
-    if not isinstance(trained.model, Network):
-        raise TypeError(f"push: expected a Network in {str(folder)!r}, got {type(trained.model).__name__}.")
     trained.model.about = {
         "classes": list(trained.classes),
         "input": input_facts(trained.config.data),

@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from ..config import RunConfig, from_dict
+from ..models import Network
 from ..models.create import build_network
 from ..models.saved_arguments import check_arguments
 from ..records import read_record
@@ -27,7 +26,7 @@ class Trained:
     """
 
     config: RunConfig
-    model: nn.Module
+    model: Network
     classes: tuple[str, ...]
     record: dict[str, Any]
     epoch: int
