@@ -206,16 +206,6 @@ def test_files_that_belong_together_are_replaced_together(tmp_path):
     assert number > 6
 
 
-def test_a_link_is_not_followed(tmp_path):
-    target = tmp_path / "target"
-    target.write_text("precious")
-    for name in ("config.partial", f"config.{os.getpid()}.partial", "config.toml"):
-        (tmp_path / name).symlink_to(target)
-    write_atomically(tmp_path / "config.toml", "new")
-    assert target.read_text() == "precious"
-    assert (tmp_path / "config.toml").read_text() == "new"
-
-
 def test_permissions_follow_the_umask(tmp_path):
     before = os.umask(0o027)
     try:

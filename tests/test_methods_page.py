@@ -1,4 +1,4 @@
-"""docs/methods.md describes every pooling of the registry."""
+"""docs/methods.md describes every option of every pooling."""
 
 import importlib.util
 from pathlib import Path
@@ -21,14 +21,9 @@ def generator() -> ModuleType:
 
 
 @pytest.mark.parametrize("name", list_poolings())
-def test_every_pooling_is_described(name: str) -> None:
-    cls = pooling_class(name)
-    section = " ".join(PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0].split())  # without line breaks
-    assert cls.reference in section
-    assert f"Definition: {cls.fidelity}" in section
-    assert f"Evidence: {cls.evidence}" in section
-    assert cls.assumed in section
-    assert all(f"- `{option}`: " in section for option in cls.option_defaults()), f"{name}: an option is not described"
+def test_every_option_is_described(name: str) -> None:
+    section = PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    assert [option for option in pooling_class(name).option_defaults() if f"- `{option}`: " not in section] == []
 
 
 def test_docstring_markup_becomes_markdown(generator: ModuleType) -> None:

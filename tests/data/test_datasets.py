@@ -1,13 +1,11 @@
 """The digits: sizes, determinism, parts that do not overlap, and the checks of the table."""
 
-import dataclasses
-
 import pytest
 import torch
 from sklearn.datasets import load_digits as sklearn_digits
 
 from isice.config import DataConfig
-from isice.data import DATASETS, dataset_info, load_splits
+from isice.data import dataset_info, load_splits
 from isice.data.sources import stratified_split
 
 
@@ -66,9 +64,3 @@ def test_image_size():
 def test_unknown_name_suggests():
     with pytest.raises(ValueError, match="Did you mean 'digits'"):
         dataset_info("digit")
-
-
-def test_wrong_counts_are_an_error(monkeypatch):
-    monkeypatch.setitem(DATASETS, "digits", dataclasses.replace(DATASETS["digits"], test_size=451))
-    with pytest.raises(ValueError, match=r"451 test images in 'digits', got 1347 and 450"):
-        load_splits(DataConfig())

@@ -45,7 +45,5 @@ def test_zero_matrix_gives_zero_and_a_finite_gradient() -> None:
 
 
 def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(ValueError, match="frobenius_sqrt: expected square matrices"):
-        frobenius_sqrt(torch.rand(3, 4))
     with pytest.raises(ValueError, match="frobenius_sqrt: expected n_iter ≥ 1, got 0"):
         frobenius_sqrt(torch.eye(3), n_iter=0)

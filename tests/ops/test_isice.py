@@ -232,8 +232,3 @@ def test_errors(options, message):
 def test_square_feature_maps_instead_of_matrices(function):
     with pytest.raises(ValueError, match=r"expected symmetric matrices .* pass features through covariance\(\) first"):
         function(torch.rand(8, 64, 14, 14))
-
-
-def test_features_instead_of_matrices():
-    with pytest.raises(ValueError, match="pass features through covariance"):
-        F.isice(torch.zeros(8, 256, 49))

@@ -90,8 +90,6 @@ def test_finite_for_any_finite_features(x, kind, n_iter):
 @pytest.mark.parametrize("kind", KINDS)
 def test_errors(kind):
     name = f"newton_schulz_{kind}"
-    with pytest.raises(ValueError, match=rf"{name}: expected square matrices .*, got \(8, 256, 49\)"):
-        KINDS[kind](torch.zeros(8, 256, 49))
     with pytest.raises(ValueError, match=f"{name}: expected n_iter ≥ 1, got 0"):
         KINDS[kind](torch.eye(3), n_iter=0)
     with pytest.raises(TypeError, match=f"{name}: expected n_iter to be an integer, got 2.5"):

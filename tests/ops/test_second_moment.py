@@ -29,12 +29,6 @@ def test_quadratic_forms_one_by_one() -> None:
     torch.testing.assert_close(quadratic_forms(matrix, weight), expected)
 
 
-def test_half_precision_computes_in_float32() -> None:
-    assert second_moment(torch.rand(2, 5, 9).bfloat16()).dtype == torch.float32
-
-
 def test_wrong_shapes_are_named() -> None:
-    with pytest.raises(ValueError, match="second_moment: expected features"):
-        second_moment(torch.rand(5))
     with pytest.raises(ValueError, match=r"quadratic_forms: expected weight \(4, K\), got \(3, 2\)"):
         quadratic_forms(torch.eye(4), torch.rand(3, 2))

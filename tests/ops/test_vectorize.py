@@ -40,8 +40,6 @@ def test_usable_for_training_after_inference_mode():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match=r"vectorize: expected square matrices .*, got \(2, 3\)"):
-        F.vectorize(torch.zeros(2, 3))
     with pytest.raises(ValueError, match=r"unvectorize: expected .* such as 6 or 10, got \(2, 7\)"):
         F.unvectorize(torch.zeros(2, 7))
     with pytest.raises(ValueError, match="unvectorize"):

@@ -107,12 +107,3 @@ def test_memory_of_many_channels_at_few_positions(method, n_positions):
     kept, outputs = memory(CompactBilinear(1024, method=method, n_features=256), x)
     assert kept <= 1.2 * x.numel() * 4 + 16 * 256, "only features and projections are kept"
     assert not [shape for shape in outputs.shapes if shape[-2:] == (1024, 1024)], "C² products are not formed"
-
-
-def test_bad_options_are_named():
-    with pytest.raises(ValueError, match=r"compact_bilinear: expected method .*Did you mean 'tensor_sketch'"):
-        CompactBilinear(8, method="tensor_scetch")
-    with pytest.raises(ValueError, match="compact_bilinear: expected n_features ≥ 1, got 0"):
-        CompactBilinear(8, n_features=0)
-    with pytest.raises(TypeError, match="compact_bilinear: expected seed to be an integer"):
-        CompactBilinear(8, seed=None)

@@ -23,8 +23,3 @@ def test_gradient_on_a_singular_covariance_by_finite_differences(function: str) 
 
 def test_power_without_ridge_is_mpn_cov() -> None:
     torch.testing.assert_close(create_pooling("deep_cov(eps=0.0)", 5)(X), create_pooling("mpn_cov", 5)(X))
-
-
-def test_unknown_function_is_an_error_with_a_suggestion() -> None:
-    with pytest.raises(ValueError, match="deep_cov: expected function to be one of 'power', 'log', got 'pow'"):
-        create_pooling("deep_cov(function='pow')", 5)

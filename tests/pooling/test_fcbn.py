@@ -42,8 +42,3 @@ def test_projections_are_signs_from_the_seed(learnable):
     assert "weights" in layer.state_dict()
     assert torch.equal(layer.weights, FCBN(16, n_left=8, n_right=4).weights)
     assert not torch.equal(layer.weights, FCBN(16, n_left=8, n_right=4, seed=2).weights)
-
-
-def test_bad_options_are_named():
-    with pytest.raises(ValueError, match="fcbn: expected n_left ≥ 1, got 0"):
-        FCBN(8, n_left=0)

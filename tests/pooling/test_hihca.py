@@ -43,8 +43,3 @@ def test_weights_start_as_scaled_signs_from_the_seed_and_are_trained():
     assert not torch.equal(first.weights[0], other.weights[0])
     (first(torch.rand(2, 6, 3, 3)) * torch.rand(16)).sum().backward()
     assert first.weights[0].grad.abs().sum() > 0
-
-
-def test_bad_options_are_named():
-    with pytest.raises(ValueError, match="hihca: expected degree ≥ 2, got 1"):
-        HIHCA(8, degree=1)

@@ -34,7 +34,3 @@ def test_converges_to_the_square_root_of_the_second_moment() -> None:
     root = create_pooling("improved_bilinear(n_iter=20)", 4).matrix(x)
     flat = x.flatten(2)
     torch.testing.assert_close(root @ root, flat @ flat.mT / flat.shape[-1])
-
-
-def test_published_size() -> None:
-    assert create_pooling("improved_bilinear", 512).out_features == 262_144

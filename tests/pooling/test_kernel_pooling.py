@@ -65,10 +65,3 @@ def test_inner_products_approach_the_gaussian_kernel():
     x = x / x.norm(dim=1, keepdim=True)
     a, b = kernel_features(x, layer.index, layer.sign, layer.coefficients, layer.n_features)
     assert (a @ b).item() == pytest.approx(math.exp(-0.5 * (x[0] - x[1]).square().sum().item()), abs=0.05)
-
-
-def test_bad_options_are_named():
-    with pytest.raises(ValueError, match="kernel_pooling: expected order ≥ 2, got 1"):
-        KernelPooling(8, order=1)
-    with pytest.raises(ValueError, match="kernel_pooling: expected a finite gamma > 0"):
-        KernelPooling(8, gamma=0)

@@ -72,8 +72,3 @@ def test_init_from_with_more_components_than_channels():
     layer.init_from(features(2, 6, 4, 4).float())
     torch.testing.assert_close(layer.projection[:6] @ layer.projection[:6].mT, torch.eye(6), atol=1e-5, rtol=0)
     assert torch.equal(layer.projection[6:], before[6:])
-
-
-def test_bad_rank_is_named():
-    with pytest.raises(ValueError, match="low_rank_bilinear: expected an even rank"):
-        LowRankBilinear(6, num_classes=3, rank=5)

@@ -38,7 +38,3 @@ def test_repeated_eigenvalues_have_the_gradient_of_their_neighbourhood() -> None
     eye = torch.eye(6, dtype=torch.float64)
     x = torch.cat((eye, -eye), dim=1)[None, :, :, None].requires_grad_()
     assert torch.autograd.gradcheck(create_pooling("mpn_cov", 6), (x,))
-
-
-def test_published_size() -> None:
-    assert create_pooling("mpn_cov", 256).out_features == 32_896

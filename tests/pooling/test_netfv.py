@@ -1,6 +1,5 @@
 import math
 
-import pytest
 import torch
 
 from isice.ops.codebook import fisher_vector
@@ -44,8 +43,3 @@ def test_init_from_makes_the_statistics_of_its_own_data_vanish() -> None:
     torch.testing.assert_close(layer.log_scales.exp()[0], torch.tensor([0.5, 1.0, 1.5, 2.0]), rtol=0.05, atol=0)
     statistics = fisher_vector(descriptors.T, layer.means, layer.log_scales, layer.weight, layer.bias)
     assert statistics.abs().max() < 1e-2
-
-
-@pytest.mark.parametrize(("channels", "size"), [(512, 65_536), (256, 32_768)])
-def test_published_size(channels: int, size: int) -> None:
-    assert create_pooling("netfv", channels).out_features == size

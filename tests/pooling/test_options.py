@@ -9,7 +9,7 @@ import torch
 import isice.functional as F
 from isice import create_model
 from isice._specs import spec_name, split_sum
-from isice.pooling import create_pooling
+from isice.pooling import create_pooling, list_poolings, pooling_class
 from isice.testing import POOLING_CHECKS
 
 from .test_contract import CHANNELS, make, make_with_few_steps
@@ -139,6 +139,34 @@ def test_concatenation_in_a_model():
         ("improved_bilinear(eps=-1)", "improved_bilinear: expected a finite eps > 0"),
         ("netfv(eps=0)", "netfv: expected a finite eps > 0"),
         ("smso(eps=0)", "smso: expected a finite eps > 0"),
+        ("isice(n_iter=-1)", "isice: expected n_iter ≥ 0, got -1"),
+        ("isice(sparsity=-1.0)", "isice: expected a finite sparsity ≥ 0"),
+        ("isice_mlp(normalize='l2')", "isice_mlp: expected normalize to be one of"),
+        ("isice_mlp(tau=-1)", "isice_mlp: expected a finite tau ≥ 0"),
+        ("isice_mlp_star(summary='mean')", "isice_mlp_star: expected summary to be one of"),
+        ("isice_mlp_star(first_gradient='printed')", "isice_mlp_star: expected first_gradient to be one of 'inverse'"),
+        ("isqrt_cov(n_iter=0)", "isqrt_cov: expected n_iter ≥ 1, got 0"),
+        ("precision(n_inverse_iter=0)", "precision: expected n_inverse_iter ≥ 1"),
+        ("sice(sparsity=0.0)", "sice: expected a finite sparsity > 0"),
+        ("sice(ridge=-1.0)", "sice: expected a finite ridge ≥ 0"),
+        ("sice(output='covariance')", "sice: expected output to be one of"),
+        ("sice(tol=-1.0)", "sice: expected a finite tol > 0"),
+        ("sice(max_iter=0)", "sice: expected max_iter ≥ 1"),
+        (
+            "compact_bilinear(method='tensor_scetch')",
+            "expected method .*Did you mean 'tensor_sketch'",
+        ),
+        ("compact_bilinear(n_features=0)", "compact_bilinear: expected n_features ≥ 1, got 0"),
+        ("run(n_iter=0)", "run: expected n_iter ≥ 1, got 0"),
+        ("run(n_features=0)", "run: expected n_features ≥ 1"),
+        ("fcbn(n_left=0)", "fcbn: expected n_left ≥ 1, got 0"),
+        ("hihca(degree=1)", "hihca: expected degree ≥ 2, got 1"),
+        ("kernel_pooling(order=1)", "kernel_pooling: expected order ≥ 2, got 1"),
+        ("kernel_pooling(gamma=0)", "kernel_pooling: expected a finite gamma > 0"),
+        ("tkpf(n_left=60)", "tkpf: expected n_left and n_right to be multiples of 16, got 60, 64"),
+        ("tkpf(combine='mean')", "tkpf: expected combine to be one of 'sum', 'concat', got 'mean'"),
+        ("low_rank_bilinear(rank=5)", "low_rank_bilinear: expected an even rank"),
+        ("deep_cov(function='pow')", "deep_cov: expected function to be one of 'power', 'log', got 'pow'"),
     ],
 )
 def test_errors(spec, message):
@@ -146,7 +174,7 @@ def test_errors(spec, message):
         create_pooling(spec, CHANNELS, num_classes=3)
 
 
-@pytest.mark.parametrize("name", ["dropcov", "netfv", "netvlad", "smso", "tkpf"])
+@pytest.mark.parametrize("name", [name for name in list_poolings() if "seed" in pooling_class(name).option_defaults()])
 def test_a_seed_is_a_natural_number(name):
     with pytest.raises(TypeError, match=f"{name}: expected seed to be an integer, got 1.5"):
         create_pooling(f"{name}(seed=1.5)", CHANNELS)

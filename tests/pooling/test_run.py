@@ -51,10 +51,3 @@ def test_never_forms_the_bilinear_matrix():
         layer(x)
     assert shapes
     assert not [shape for shape in shapes if shape[-2:] == (12, 12)]
-
-
-def test_bad_options_are_named():
-    with pytest.raises(ValueError, match="run: expected n_iter ≥ 1, got 0"):
-        RUN(8, n_iter=0)
-    with pytest.raises(ValueError, match="run: expected n_features ≥ 1"):
-        RUN(8, n_features=0)

@@ -85,12 +85,6 @@ def test_non_finite_features_give_nan_instead_of_stopping_a_training_run():
     assert vectors[1].isfinite().all()
 
 
-@pytest.mark.parametrize("options", ["sparsity=0.0", "ridge=-1.0", "output='covariance'", "tol=-1.0", "max_iter=0"])
-def test_wrong_options_are_refused(options):
-    with pytest.raises(ValueError, match="sice: expected"):
-        create_pooling(f"sice({options})", 6)
-
-
 def test_on_the_covariance_scale_it_is_the_graphical_lasso_of_the_covariance():
     x = torch.randn(2, 5, 6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x[:, 2] *= 10

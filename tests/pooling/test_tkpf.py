@@ -49,10 +49,3 @@ def test_neither_the_bilinear_nor_the_dense_matrix_is_formed():
         layer(x)
     assert shapes
     assert not [shape for shape in shapes if shape[-2:] == (24, 24) or 24 * 24 in shape]
-
-
-def test_bad_options_are_named():
-    with pytest.raises(ValueError, match="tkpf: expected n_left and n_right to be multiples of 16, got 60, 64"):
-        TKPF(8, n_left=60)
-    with pytest.raises(ValueError, match="tkpf: expected combine to be one of 'sum', 'concat', got 'mean'"):
-        TKPF(8, combine="mean")
