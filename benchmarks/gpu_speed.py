@@ -2,7 +2,6 @@
 
 Usage: python benchmarks/gpu_speed.py [--quick] [--features FILE.npy] [--authors SICE.py]
        python benchmarks/gpu_speed.py --backends auto    measures the kernels alone
-       python benchmarks/gpu_speed.py --recount FILE    counts the operations of a record anew
        python benchmarks/gpu_speed.py --small    a smoke test of the script on any machine
 
 Backends: the kernels ("auto"), PyTorch ("torch") and the published algorithm by autograd
@@ -21,7 +20,6 @@ import functools
 import hashlib
 import importlib.util
 import itertools
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -43,7 +41,6 @@ from isice.ops.isice import isice_reference
 from isice.ops.newton_schulz import newton_schulz_reference
 from isice.ops.vectorize import vectorize_reference
 from isice.pooling import Pooling, create_pooling
-from isice.records import commit
 
 HEADS = ("isice", "isqrt_cov", "precision", "isice_mlp")
 MODES = ("highest", "high", "medium")
@@ -232,9 +229,9 @@ def fractions(row: dict[str, Any], limits: dict[str, float]) -> dict[str, float]
     return found
 
 
-def measure_limits(device: torch.device, size: int = 8192) -> dict[str, float]:
+def measure_limits(device: torch.device) -> dict[str, float]:
     """Measure the throughput of large products (2·size³ operations) and copies."""
-    found = {}
+    found, size = {}, 8192
     kinds = (("bf16", torch.bfloat16, "highest"), ("fp16", torch.float16, "highest"), ("tf32", torch.float32, "high"))
     for name, dtype, mode in kinds:
         torch.set_float32_matmul_precision(mode)
@@ -273,7 +270,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true", help="only 128 maps of 256 channels in float32")
     parser.add_argument("--small", action="store_true", help="tiny sizes, for a test of the script")
-    parser.add_argument("--recount", type=Path, metavar="FILE", help="recount the operations of a record")
     parser.add_argument("--out", type=Path, default=RESULTS / "gpu_speed.json")
     args = parser.parse_args(argv)
     args.shapes = (Shape(3, 16, 4),) if args.small else SHAPES[:1] if args.quick else SHAPES
@@ -290,24 +286,8 @@ def load_features(path: Path) -> Tensor:
     return torch.from_numpy(array).float().unsqueeze(-1)
 
 
-def recount(path: Path) -> None:
-    """Recount the operations of a record and what is derived from them; note it in the record."""
-    record = json.loads(path.read_text(encoding="utf-8"))
-    limits = next(row for row in record["rows"] if row["part"] == "limits")
-    for row in record["rows"]:
-        if row["part"] == "layer":
-            shape = Shape(row["batch"], row["channels"], row["side"])
-            row |= arithmetic(row["head"], shape, row["side"] ** 2, DTYPES[row["dtype"]].itemsize)
-            row |= fractions(row, limits)
-    record["recounted"] = f"operations were recounted at commit {commit()}; times are as measured"
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
 def main(argv: list[str] | None = None) -> int:
     args, start = parse(argv), time.perf_counter()
-    if args.recount:
-        recount(args.recount)
-        return 0
     args.real = load_features(args.features) if args.features else None
     device, limits = torch.device(args.device), {}
     if device.type == "cuda":

@@ -4,7 +4,7 @@ import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def times_ms(
 ) -> list[float]:
     """Return the times of ``repeats`` runs in milliseconds; ``clock`` gives seconds on a CPU."""
     if device.type == "cuda":
-        return queued_ms([run] * repeats)
+        return _queued_ms(run, repeats)
     times = []
     for _ in range(repeats):
         start = clock()
@@ -51,12 +51,12 @@ def times_ms(
     return times
 
 
-def queued_ms(runs: Sequence[Callable[[], object]]) -> list[float]:
-    """Return the GPU time of each run in milliseconds, synchronising once at the end."""
+def _queued_ms(run: Callable[[], object], repeats: int) -> list[float]:
+    """Return the GPU times of runs in milliseconds, synchronising once at the end."""
     torch.cuda.synchronize()
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(len(runs) + 1)]
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
     events[0].record()
-    for run, event in zip(runs, events[1:], strict=True):
+    for event in events[1:]:
         run()
         event.record()
     torch.cuda.synchronize()

@@ -1,7 +1,7 @@
 """Measure the pooling sice on features of a network: time, duality gaps, iterations and CG steps.
 
 Usage: python benchmarks/sice_layer.py [--features FILE.npy] [--specs "sice(ridge=1.0)" …]
-                                       [--batch 64] [--repeats 10] [--profile] [--out FILE]
+                                       [--batch 64] [--repeats 10] [--out FILE]
 
 FILE.npy has features (B, C, N) with N a square number, as network_features.py writes them; the
 first ``batch`` images are taken. Without it, features are made alike: C/4 random maps, smoothed
@@ -90,20 +90,6 @@ def measure(spec: str, x: Tensor, repeats: int) -> dict[str, Any]:
     }
 
 
-def print_profile(spec: str, x: Tensor) -> None:
-    """Print the kernels of one forward and backward pass by their total time."""
-    from torch.profiler import ProfilerActivity, profile
-
-    layer = create_pooling(spec, x.shape[1]).to(x.device)
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if x.is_cuda else [])]
-    with profile(activities=activities) as recorded:
-        forward_backward(layer, x)
-        if x.is_cuda:
-            torch.cuda.synchronize()
-    order = "self_cuda_time_total" if x.is_cuda else "self_cpu_time_total"
-    print(recorded.key_averages().table(sort_by=order, row_limit=25, max_name_column_width=60))
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--features", type=Path)
@@ -112,7 +98,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--profile", action="store_true", help="also print the kernels of the first spec")
     parser.add_argument("--out", type=Path, default=RESULTS / "sice_layer.json")
     args = parser.parse_args(argv)
     x = read_features(args.features, args.batch) if args.features else made_features(args.batch, args.seed)
@@ -121,8 +106,6 @@ def main(argv: list[str] | None = None) -> int:
     for spec in args.specs:
         rows.append(measure(spec, x, args.repeats))
         print(rows[-1], flush=True)
-    if args.profile:
-        print_profile(args.specs[0], x)
     source = "features of a network" if args.features else "made features"
     title = f"sice as a layer, B = {len(x)}, C = {x.shape[1]}, {x.shape[2]}×{x.shape[3]}, {source}"
     # The file's folder belongs to the machine, not to the record.

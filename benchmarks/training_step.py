@@ -1,7 +1,6 @@
 """Measure the training step of a network with different poolings, by default ResNet-50 at 448 px.
 
 Usage: python benchmarks/training_step.py [--heads gap isice …] [--modes high medium] [--out FILE]
-       python benchmarks/training_step.py --profile isice [--profile-out FILE]
        python benchmarks/training_step.py --small    a smoke test of the script on any machine
 
 A step is forward, loss, backward, AdamW (fused on a GPU) and zero_grad. On a GPU the
@@ -11,11 +10,8 @@ medians of CUDA events after a warm-up.
 """
 
 import argparse
-import functools
 import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.measure import RESULTS, peak_mib, queued_ms, write_results
+from benchmarks.measure import RESULTS, peak_mib, times_ms, write_results
 from isice.models import create_model
 
 HEADS = ("gap", "isqrt_cov", "partial_correlation", "precision", "isice", "isice_mlp")
@@ -67,18 +63,6 @@ def choose_mode(mode: str, cuda: bool) -> None:
         torch.set_float32_matmul_precision(mode)
 
 
-def steps_ms(steps: Sequence[Callable[[], object]], cuda: bool) -> list[float]:
-    """Time consecutive steps, by CUDA events on a GPU without synchronising between steps."""
-    if cuda:
-        return queued_ms(steps)
-    times = []
-    for step in steps:
-        start = time.perf_counter()
-        step()
-        times.append(1e3 * (time.perf_counter() - start))
-    return times
-
-
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Return a row per mode and pooling, with the ratio to ``gap`` in the same mode."""
     cuda = torch.device(args.device).type == "cuda"
@@ -90,7 +74,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
             choose_mode(mode, cuda)
             # Skip the first of three: its launches are not hidden behind a
             # step of the same network.
-            elapsed = steps_ms([trainers[head].step] * 3, cuda)[1:]
+            elapsed = times_ms(trainers[head].step, torch.device(args.device), 3)[1:]
             if turn >= args.warm_up:
                 times[mode, head] += elapsed
     rows = []
@@ -106,29 +90,6 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
         row["loss"] = float(trainers[head].step())
         rows.append(row)
     return rows
-
-
-def profile(head: str, args: argparse.Namespace) -> str:
-    """Return a table of the 25 kernels (on a CPU: operations) with the most time in a step."""
-    cuda = torch.device(args.device).type == "cuda"
-    trainer = Trainer(head, args, *make_batch(args))
-    choose_mode(args.modes[0], cuda)
-    for _ in range(args.warm_up):
-        trainer.step()
-    kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if cuda else [])]
-    with torch.profiler.profile(activities=kinds, record_shapes=True) as profiler:
-        for _ in range(3):
-            trainer.step()
-        if cuda:
-            torch.cuda.synchronize()
-    order = "self_cuda_time_total" if cuda else "self_cpu_time_total"
-    table = functools.partial(profile_table, order=order)
-    by_kernel, by_shape = profiler.key_averages(), profiler.key_averages(group_by_input_shape=True)
-    return f"{head}, {args.modes[0]}, three steps\n\n{table(by_kernel)}\n\nby shape\n\n{table(by_shape)}\n"
-
-
-def profile_table(averages: Any, order: str) -> str:
-    return averages.table(sort_by=order, row_limit=25, max_name_column_width=90, max_shapes_column_width=80)
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
@@ -155,8 +116,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true", help="tiny sizes, for a test of the script")
-    parser.add_argument("--profile", metavar="HEAD", help="write a profile of the step with this pooling instead")
-    parser.add_argument("--profile-out", type=Path, help="default: training_step_HEAD.txt")
     parser.add_argument("--out", type=Path, default=RESULTS / "training_step.json")
     args = parser.parse_args(argv)
     if args.small:
@@ -167,11 +126,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
     torch.backends.cudnn.benchmark = True  # as in training
-    if args.profile:
-        path = args.profile_out or Path(f"training_step_{args.profile}.txt")
-        path.write_text(profile(args.profile, args), encoding="utf-8")
-        print(f"wrote {path}")
-        return 0
     rows = measure(args)
     print(markdown(rows))
     options = [f"--{key} {getattr(args, key)}" for key in ("model", "size", "batch", "classes", "reduce", "rounds")]

@@ -13,21 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
-NAMES = (
-    "readme",
-    "accuracy",
-    "column",
-    "linear_probe",
-    "choosing",
-    "methods",
-    "benchmarks",
-    "graphical_lasso",
-    "scaling",
-    "gpu",
-    "gallery",
-    "api",
-    "cli",
-)
+NAMES = sorted(path.stem.removeprefix("generate_") for path in (ROOT / "docs").glob("generate_*.py"))
 
 
 def rendered(names: list[str]) -> dict[Path, str]:
@@ -65,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no-draw", action="store_true", help="keep the gallery's pictures")
     parser.add_argument("names", nargs="*", help=f"generators to run, of {', '.join(NAMES)}; all by default")
     options = parser.parse_args(arguments)
-    names = options.names or list(NAMES)
+    names = options.names or NAMES
     if unknown := set(names) - set(NAMES):
         parser.error(f"expected names of {', '.join(NAMES)}, got {', '.join(sorted(unknown))}")
     if options.check:

@@ -32,10 +32,7 @@ from isice.report import write_report
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 COLUMN = RESULTS / "table1_vgg16_cub200"
-GENERATORS = (
-    "readme", "accuracy", "column", "linear_probe", "choosing", "methods", "benchmarks", "graphical_lasso", "scaling",
-    "gpu", "gallery", "api", "cli",
-)  # fmt: skip
+GENERATORS = sorted(path.stem.removeprefix("generate_") for path in (ROOT / "docs").glob("generate_*.py"))
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *RESULTS.rglob("README.md")]
 MODULES = sorted(
     module.name
@@ -163,10 +160,6 @@ def build() -> ModuleType:
 @pytest.mark.parametrize("name", GENERATORS)
 def test_generated_pages_are_up_to_date(name, build, capsys):
     assert build.main(["--check", name]) == 0, capsys.readouterr().err
-
-
-def test_every_generator_is_checked(build):
-    assert set(GENERATORS) == set(build.NAMES)
 
 
 def test_a_new_training_record_appears_in_the_table_of_choices(build, tmp_path, monkeypatch):
