@@ -13,9 +13,8 @@ MISSING = "—"
 
 
 def read_results(name: str) -> dict[str, Any]:
-    """Return a record of ``benchmarks/results``; without the file, a record without rows."""
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"rows": []}
+    """Return a record of ``benchmarks/results``."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

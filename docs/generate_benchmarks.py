@@ -34,9 +34,8 @@ measures your machine. Whole training steps, precision modes and accuracy on a G
 
 
 def pages() -> dict[Path, str]:
-    """Return the page; a record that does not exist is left out."""
-    records = [record for record in map(read_results, RECORDS) if record["rows"]]
-    return {PAGE: "\n".join([HEADER, *map(section, records)])}
+    """Return the page."""
+    return {PAGE: "\n".join([HEADER, *map(section, map(read_results, RECORDS))])}
 
 
 def section(record: dict[str, Any]) -> str:

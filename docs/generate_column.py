@@ -24,7 +24,6 @@ SETTINGS = ("data.cache=gpu", "precision=bf16")
 # Recipe of the paper's text, in the folder itself, and recipe of the authors'
 # script, in a sub-folder.
 PUBLISHED = "published_cnn"
-NONE = "No run of this column is finished."
 
 HEADER = """# Table 1, VGG-16, Birds: our runs beside the printed column
 
@@ -103,8 +102,6 @@ def paper_recipe(records: list[Record], *, notes: bool = True) -> str:
     """Return the column of the methods with a finished run of ``paper_cnn``, and notes on them."""
     methods = _by_method(records)
     trained = {method: found for method, _, found in methods if found}
-    if not trained:
-        return NONE
     rows = [(method, paper, *_measured(paper, found)) for method, paper, found in methods if found]
     missing = [method for method, _, found in methods if not found]
     header = ["method", "printed, %", "ours, %", "difference", "95 % interval", "training accuracy, %", "epochs"]
@@ -114,7 +111,7 @@ def paper_recipe(records: list[Record], *, notes: bool = True) -> str:
 def published_recipe(records: list[Record]) -> str:
     """Return the runs of the recipe of the authors' script, empty without any."""
     mine = [record for record in records if Path(record["folder"]).parent.name == PUBLISHED]
-    published = {method: paper for method, paper, _ in _by_method([], labels=False)}
+    published = {method: paper for method, paper, _ in _by_method(records, labels=False)}
     rows = []
     for pooling in dict.fromkeys(record["config"]["model"]["pooling"] for record in mine):
         found = [record for record in mine if record["config"]["model"]["pooling"] == pooling]
@@ -131,7 +128,7 @@ def manifest(records: list[Record]) -> Manifest:
     """Return the column, with the runs of the most epochs of every method that has any."""
     experiment, limits = load_experiment("table1"), {axis: (value,) for axis, value in PLACE.items()}
     epochs = sorted({record["config"]["optim"]["epochs"] for record in records}, reverse=True)
-    settings = [[*SETTINGS, f"optim.epochs={count}"] for count in epochs] or [SETTINGS]
+    settings = [[*SETTINGS, f"optim.epochs={count}"] for count in epochs]
     described = [describe(experiment.with_settings(one), limits=limits) for one in settings]
     families, cells = records_by_family(records), dict[str, Entry]()
     for entry in (entry for one in described for entry in one.cells):

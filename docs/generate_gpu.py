@@ -50,8 +50,6 @@ def pages() -> dict[Path, str]:
 
 def _with_facts(table: str, record: dict[str, Any]) -> str:
     """Return the table followed by machine, version, commit and command."""
-    if not record["rows"]:
-        return f"{table}\n\nNot measured yet."
     return f"{table}\n\n{provenance(record)}"
 
 
@@ -61,7 +59,7 @@ def _default(record: dict[str, Any], key: str) -> list[Row]:
 
 def _and_default(text: str, record: dict[str, Any]) -> str:
     """Return the text followed by the origin of the row of the default pooling."""
-    return f"{text}\n\nPartial correlation: {provenance(record)}" if record["rows"] else text
+    return f"{text}\n\nPartial correlation: {provenance(record)}"
 
 
 def _find(rows: Iterable[Row], **wanted: Any) -> Row | None:

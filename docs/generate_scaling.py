@@ -63,8 +63,6 @@ def memory_bytes(row: dict[str, Any], gpus: int) -> float:
 
 def measured_on(record: dict[str, Any]) -> str:
     """Return hardware, versions and the note of a record."""
-    if not record["rows"]:
-        return "Not measured yet."
     hardware, versions = record["hardware"], record["versions"]
     where = hardware.get("gpu", hardware["cpu"])
     note = f" {record['note']}." if "note" in record else ""
@@ -84,7 +82,7 @@ def backbones(rows: list[dict[str, Any]]) -> str:
 def heads(rows: list[dict[str, Any]]) -> str:
     """Return gradient sizes of every pooling with its classifier, by dataset."""
     heads = [row for row in rows if row["part"] == "head"]
-    names = list(heads[0]["parameters"]) if heads else []
+    names = list(heads[0]["parameters"])
     body = [(row["name"], *(_megabytes(row["parameters"][name]) for name in names)) for row in heads]
     return table(("pooling and classifier: gradients (MB)", *names), body)
 

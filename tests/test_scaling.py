@@ -49,11 +49,6 @@ def test_many_gpus_wait_for_the_exchange(page):
     assert page.memory_bytes(ROW, 8) == 20.2e9
 
 
-def test_tables_without_a_record(page):
-    assert "| — |" in page.gpu_steps([])
-    assert page.measured_on({"rows": []}) == "Not measured yet."
-
-
 def test_tables_from_a_record(page):
     rows = [ROW, ROW | {"step_ms": 1, "data": "CUB-200"}]
     record = {"rows": rows, "hardware": {"gpu": "G", "cpu": "C"}, "note": "Stopped early"}

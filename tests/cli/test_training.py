@@ -17,24 +17,6 @@ from ._invoke import QUICK, invoke, main
 pytestmark = pytest.mark.usefixtures("half_digits")
 
 
-def test_dry_run_trains_nothing(tmp_path):
-    text = invoke("run", "digits", "--out", str(tmp_path / "runs"), "--dry-run", "--seeds", "0,1")
-    assert "8 to run, 0 finished" in text
-    assert not (tmp_path / "runs").exists()
-
-
-def test_run_report_and_skip(tmp_path):
-    arguments = ["run", "digits", "--out", str(tmp_path), *QUICK, "--set", "model.pooling=gap"]
-    text = invoke(*arguments)
-    assert "parameters" in text
-    assert (tmp_path / "report.html").is_file()
-    (record,) = tmp_path.glob("*/record.json")
-    before = record.read_bytes()
-    assert "gap: skipped, finished" in invoke(*arguments)
-    assert record.read_bytes() == before
-    assert "skip: finished" in invoke(*arguments, "--dry-run")
-
-
 def test_failed_cell_is_recorded_and_status_is_one(tmp_path):
     file = tmp_path / "two.toml"
     file.write_text('[experiment]\nrecipe = "small"\n[grid]\nmodel.pooling = ["isice(n_itr=1)", "gap"]\n')

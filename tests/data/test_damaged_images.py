@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from isice.config import DataConfig
-from isice.data import load_splits
 from isice.data.images import BadImageError, find_bad_images, read_image
 
 from .conftest import save_image
@@ -78,17 +76,6 @@ def damage(path: Path) -> None:
     for place in range(start, start + 40):
         data[place] ^= 0x5A
     path.write_bytes(data)
-
-
-def test_damaged_png_is_skipped_and_named(folder: Path):
-    path = save_image(folder / "train" / "dog" / "damaged.png")
-    damage(path)
-    stop = load_splits(DataConfig(name="folder", root=str(folder), image_size=8)).train
-    with pytest.raises(BadImageError, match=r"damaged\.png"):
-        [stop[index] for index in range(len(stop))]
-    with pytest.warns(UserWarning, match=r"skipped 1 unreadable images; the first: .*damaged\.png"):
-        splits = load_splits(DataConfig(name="folder", root=str(folder), image_size=8, on_bad_image="skip"))
-    assert splits.sizes["train"] == 7
 
 
 def test_a_png_named_jpg_takes_the_same_way(tmp_path: Path):

@@ -92,3 +92,12 @@ def test_recipe_from_a_file(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text("[optim]\nlr = 0.5\n")
     assert load_recipe(path).optim.lr == 0.5
+
+
+def test_a_grid_of_a_hundred_million_cells_is_refused_at_once(tmp_path):
+    values = ", ".join(str(0.001 * number) for number in range(1, 101))
+    path = tmp_path / "huge.toml"
+    lines = ["lr", "weight_decay", "momentum", "gamma"]
+    path.write_text("[grid]\n" + "".join(f"optim.{name} = [{values}]\n" for name in lines))
+    with pytest.raises(ValueError, match=r"huge: expected at most 100,000 runs, got 100,000,000 combinations"):
+        load_experiment(path)

@@ -84,6 +84,7 @@ def test_tokens_become_rows_and_columns_and_prefix_tokens_go(name):
         ("convit_tiny", (48, 48), (192, 3, 3)),
         ("efficientvit_b0", (64, 96), (128, 2, 3)),
         ("convmixer_768_32", (28, 42), (768, 4, 6)),
+        ("volo_d1_224", (64, 64), (384, 4, 4)),
     ],
 )
 def test_shape_of_many_architectures(name, size, shape):
@@ -102,6 +103,7 @@ def test_shape_of_many_architectures(name, size, shape):
         "vgg11",
         "efficientvit_b0",
         "inception_next_atto",
+        "volo_d1_224",
         "deit_tiny_distilled_patch16_224",
     ],
 )
@@ -111,7 +113,7 @@ def test_every_parameter_takes_part(name):
     assert [key for key, parameter in backbone.named_parameters() if parameter.grad is None] == []
 
 
-@pytest.mark.parametrize("name", ["pit_ti_224", "crossvit_tiny_240"])
+@pytest.mark.parametrize("name", ["coat_tiny", "pit_ti_224", "crossvit_tiny_240"])
 def test_a_network_without_a_map_is_an_error(name):
     with pytest.raises(ValueError, match=r"expected a backbone with a feature map \(B, C, H, W\), got"):
         create_backbone(name)

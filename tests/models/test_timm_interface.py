@@ -23,16 +23,6 @@ def small(pooling="covariance", **kwargs):
     return create_model("small_cnn", pooling=pooling, **options)
 
 
-def test_forward_is_forward_head_of_forward_features():
-    model, x = small().eval(), torch.rand(2, 1, 8, 8)
-    features = model.forward_features(x)
-    assert features.shape == (2, model.num_features, 8, 8)
-    vectors = model.forward_head(features, pre_logits=True)
-    assert vectors.shape == (2, model.head_hidden_size) == (2, 21)
-    assert torch.equal(vectors, model.pooling(features))
-    assert torch.equal(model.forward_head(features), model(x))
-
-
 def test_get_and_reset_classifier():
     model, x = small().double().eval(), torch.rand(2, 1, 8, 8, dtype=torch.float64)
     assert model.get_classifier() is model.classifier
@@ -183,8 +173,6 @@ def test_attach_takes_any_module_that_returns_a_map():
     network = attach(body, "isqrt_cov", num_classes=3, reduce=None)
     assert network(torch.rand(2, 4, 16, 16)).shape == (2, 3)
     assert network.backbone.model is body
-    with pytest.raises(ValueError, match=r"attach: expected num_classes, got None"):
-        attach(nn.Conv2d(3, 4, 1))
     with pytest.raises(ValueError, match=r"Network: expected a backbone of timm.*got Sequential"):
         network.config  # noqa: B018
 
@@ -213,18 +201,3 @@ def test_the_record_of_every_timm_family():
     text = (ROOT / "docs" / "timm.md").read_text(encoding="utf-8")
     assert f"{len(by_status['trained'])} of {len(rows)} attach and train" in text
     assert all(f"`{name}`" in text for name in by_status["refused"])
-
-
-@pytest.mark.parametrize("name", ["coat_tiny", "pit_ti_224"])
-def test_families_without_one_feature_map_are_refused(name):
-    with pytest.raises(ValueError, match="expected a backbone with a feature map"):
-        attach(timm.create_model(name, num_classes=2), "gap")
-
-
-def test_volo_trains():
-    network = create_model("volo_d1_224", pooling="gap", num_classes=2, reduce=8, img_size=64).train()
-    logits = network(torch.rand(2, 3, 64, 64))
-    logits.sum().backward()
-    assert logits.shape == (2, 2)
-    assert all(p.grad is not None for p in network.parameters())
-    assert network.backbone(torch.rand(1, 3, 64, 64)).shape[-2:] == (4, 4)

@@ -104,9 +104,10 @@ def test_damaged_description_of_an_experiment(tmp_path: Path, content: str):
         read_manifest(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"01-maps.png": 3}'])
-def test_damaged_captions(tmp_path: Path, content: str):
+@pytest.mark.parametrize("content", [None, "", "[]", '{"01-maps.png": 3}'])
+def test_damaged_captions(tmp_path: Path, content: str | None):
     (tmp_path / "explain").mkdir()
-    (tmp_path / "explain" / "captions.json").write_text(content)
+    if content is not None:
+        (tmp_path / "explain" / "captions.json").write_text(content)
     (tmp_path / "explain" / "01-maps.png").write_bytes(b"png")
     assert find_heat_maps(tmp_path)[0].caption.startswith("Top:")

@@ -77,9 +77,3 @@ def test_captions_are_stored_for_the_report(tmp_path):
     assert [caption.split(". ")[0] for caption in captions] == ["Heat maps of test image 7", "Heat maps of test-8.jpg"]
     write_explanations(images[1:], folder, graphs=False)
     assert [picture.path.name for picture in find_heat_maps(tmp_path)] == ["01-test-8-maps.png"]
-
-
-def test_heat_maps_without_stored_captions_have_a_general_one(tmp_path):
-    (tmp_path / "explain").mkdir()
-    (tmp_path / "explain" / "01-bird-maps.png").write_bytes(b"")
-    assert find_heat_maps(tmp_path)[0].caption.startswith("Top: the mean of the last feature maps")

@@ -24,19 +24,6 @@ from tests.train._tiny import TINY, Linear, build_linear
 NAMES = sorted(path.name.removesuffix(".toml") for path in files("isice.experiments").joinpath("recipes").iterdir())
 
 
-def test_the_recipes():
-    assert NAMES == [
-        "finegrained_cnn",
-        "finetune",
-        "imagenet100",
-        "paper_cnn",
-        "paper_transformer",
-        "published_cnn",
-        "short",
-        "small",
-    ]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recipe_resolves(name, tmp_path):
     config = load_recipe(name)

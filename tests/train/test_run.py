@@ -171,16 +171,6 @@ def test_another_seed_gives_another_result(trained, tmp_path):
     assert again["epochs"][0]["train_loss"] != first["epochs"][0]["train_loss"]
 
 
-def test_interrupted_run_says_so(tmp_path, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("isice.train.trainer.Trainer.fit", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        train_run(TINY, tmp_path)
-    assert json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))["status"] == "interrupted"
-
-
 @pytest.mark.parametrize(
     ("select_on", "chosen_on"), [("auto", "the validation part"), ("test", "the test part, as asked for")]
 )
