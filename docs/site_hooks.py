@@ -11,7 +11,6 @@ ROOT = Path(__file__).resolve().parents[1]
 # Pages of the site that are files of the repository's root.
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)\s#]+)")
-_DOCUMENT = re.compile(r"\]\((?!https?:|#|mailto:)([^)\s#]+)")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -23,7 +22,7 @@ def on_files(files: Files, config: Any) -> Files:
     seen: set[str] = set()
     while waiting:
         document = waiting.pop()
-        for target in _DOCUMENT.findall(_read(document)):
+        for target in _LINK.findall(_read(document)):
             path = _resolved(document, target)
             if path in PAGES or path.startswith("docs/") or path in seen or not (ROOT / path).is_file():
                 continue

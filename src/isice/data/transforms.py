@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from .._checks import check_choice, check_int, check_number
+from .._checks import check_choice, check_int
 from ..config import TRANSFORMS
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -70,7 +70,6 @@ def create_transforms(
     """
     check_choice("data", "transform", kind, TRANSFORMS)
     check_int("data", "image_size", size, minimum=1)
-    check_number("data", "color_jitter", color_jitter)
     finish = Normalize(mean, std)
     jitter = (v2.ColorJitter(color_jitter, color_jitter, color_jitter),) if color_jitter else ()
     if kind in ("none", "paper", "center"):

@@ -14,6 +14,7 @@ from .heat_map_plots import draw_tile, to_grey
 
 # Colours of the first channel of a pair, the second, and both; they differ in brightness too.
 FIRST, SECOND, BOTH = PALETTE[5], "#f0e442", PALETTE[3]
+_COLUMNS = 3  # of pairs
 
 
 def channel_graph_figure(
@@ -24,20 +25,19 @@ def channel_graph_figure(
     *,
     title: str = "",
     names: Sequence[str] | None = None,
-    columns: int = 3,
 ) -> Figure:
-    """Draw the graph of the strongest pairs of channels, and ``columns`` of their activations.
+    """Draw the graph of the strongest pairs of channels, and their activations.
 
     ``picture`` has pixels (H, W, 3) or (H, W) in [0, 1]; the other arrays are those of
     :class:`isice.explanations.ChannelGraph`. Channels without ``names`` are numbered.
     """
-    lines = -(-max(len(pairs), 1) // columns)
-    figure = Figure(figsize=(3.6 + 1.75 * columns, max(3.7, 2.05 * lines + 0.5)), dpi=120)
-    panels: Any = figure.subfigures(1, 2, width_ratios=[3.6, 1.75 * columns])
+    lines = -(-max(len(pairs), 1) // _COLUMNS)
+    figure = Figure(figsize=(3.6 + 1.75 * _COLUMNS, max(3.7, 2.05 * lines + 0.5)), dpi=120)
+    panels: Any = figure.subfigures(1, 2, width_ratios=[3.6, 1.75 * _COLUMNS])
     left, right = panels
     words = [str(i) for i in range(int(np.max(pairs, initial=0)) + 1)] if names is None else list(names)
     _draw_graph(left.subplots(), pairs, strengths, title or "strongest partial correlations", words)
-    for index, tile in enumerate(right.subplots(lines, columns, squeeze=False).ravel()):
+    for index, tile in enumerate(right.subplots(lines, _COLUMNS, squeeze=False).ravel()):
         if index >= len(pairs):
             tile.set_axis_off()
             continue

@@ -128,22 +128,22 @@ def _numbers(group: Group) -> tuple[str, ...]:
         failed = "failed" if group.records else MISSING
         return (failed, MISSING, seeds, MISSING, MISSING)
     return (
-        plus_minus([100 * record["accuracy"]["test"] for record in done], 1),
-        plus_minus([100 * record["accuracy"]["val"] for record in done if "val" in record["accuracy"]], 1),
+        plus_minus([100 * record["accuracy"]["test"] for record in done]),
+        plus_minus([100 * record["accuracy"]["val"] for record in done if "val" in record["accuracy"]]),
         seeds,
-        plus_minus([sum(row["seconds"] for row in record["epochs"]) for record in done], 1),
+        plus_minus([sum(row["seconds"] for row in record["epochs"]) for record in done]),
         f"{done[-1]['parameters']['total']:,}",
     )
 
 
-def plus_minus(values: Sequence[float], digits: int) -> str:
+def plus_minus(values: Sequence[float]) -> str:
     """Format ``mean ± std`` of several values, the value itself of one, "—" of none.
 
     Example:
-        >>> plus_minus([1.0, 2.0, 3.0], 1), plus_minus([2.0], 1), plus_minus([], 1)
+        >>> plus_minus([1.0, 2.0, 3.0]), plus_minus([2.0]), plus_minus([])
         ('2.0 ± 1.0', '2.0', '—')
     """
     if not values:
         return MISSING
     mean, std, _ = mean_std(values)
-    return f"{mean:.{digits}f}" if math.isnan(std) else f"{mean:.{digits}f} ± {std:.{digits}f}"
+    return f"{mean:.1f}" if math.isnan(std) else f"{mean:.1f} ± {std:.1f}"

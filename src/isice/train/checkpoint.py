@@ -85,7 +85,6 @@ def save_checkpoint(
     ``state`` is the training state to resume from, ``data`` the fingerprint of the data, and
     ``weights`` a copy to save instead of the present weights of the model.
     """
-    check_choice("save_checkpoint", "which", which, WHICH)
     contents = {_WEIGHTS: safetensors.torch.save(plain_weights(model) if weights is None else weights)}
     if state is not None:
         buffer = io.BytesIO()

@@ -21,7 +21,7 @@ class Stage:
 
 def plan_stages(model: nn.Module, optim: OptimConfig) -> list[Stage]:
     """Return one stage, or two if ``optim.head_epochs`` is set: first the head, then everything."""
-    _check_names(model, "optim.freeze", optim.freeze)
+    _check_names(model, optim.freeze)
     stages = []
     if optim.head_epochs:
         others = [name for name, _ in model.named_children() if name not in optim.head_parts]
@@ -53,11 +53,11 @@ def set_training_mode(model: nn.Module, frozen: Iterable[str]) -> None:
         model.get_submodule(name).eval()
 
 
-def _check_names(model: nn.Module, option: str, names: Iterable[str]) -> None:
+def _check_names(model: nn.Module, names: Iterable[str]) -> None:
     known = [name for name, _ in model.named_modules() if name]
     for name in names:
         if name not in known:
             raise ValueError(
-                f"train: expected {option} to name modules of the model, such as {known[0]!r}, got {name!r}."
+                f"train: expected optim.freeze to name modules of the model, such as {known[0]!r}, got {name!r}."
                 f"{suggestion(name, known)}"
             )

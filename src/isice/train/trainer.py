@@ -51,7 +51,7 @@ class Trainer:
 
     ``model`` returns logits, and with ``return_loss=True`` also an auxiliary loss. ``checkpoint``
     is the one to resume from; ``data``, the fingerprint of the data, is saved in checkpoints.
-    ``timer`` measures the run from its beginning, by default from here.
+    ``timer`` measures the run from its beginning.
     """
 
     def __init__(
@@ -61,13 +61,12 @@ class Trainer:
         model: nn.Module,
         splits: Splits,
         folder: Path,
-        checkpoint: Checkpoint | None = None,
-        data: Fingerprint | None = None,
-        timer: PhaseTimer | None = None,
+        checkpoint: Checkpoint | None,
+        data: Fingerprint,
+        timer: PhaseTimer,
     ) -> None:
         self.config, self.fabric, self.splits, self.folder = config, fabric, splits, folder
-        self.timer = timer or PhaseTimer()
-        self.data = data
+        self.timer, self.data = timer, data
         self._writer, self._last_save, self._unsaved = CheckpointWriter(), -math.inf, False
         self.layout = torch.channels_last if config.channels_last else torch.preserve_format
         self.model = model.to(fabric.device).to(memory_format=self.layout)
