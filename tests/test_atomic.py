@@ -35,8 +35,8 @@ def network(seed):
     return create_model("small_cnn", pooling="gap", num_classes=2, reduce=4, in_chans=1)
 
 
-def write_checkpoint(folder, seed, which="best"):
-    save_checkpoint(folder, which, config=RunConfig(), classes=("a", "b"), model=network(seed), epoch=seed, step=0)
+def write_checkpoint(folder, seed):
+    save_checkpoint(folder, "best", config=RunConfig(), classes=("a", "b"), model=network(seed), epoch=seed, step=0)
 
 
 def write_record_(folder, seed):

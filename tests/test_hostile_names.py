@@ -29,6 +29,7 @@ from isice.report.text_wrap import wrap_text
 from isice.train.progress import TrainingProgress
 
 from ._hostile_names import HOSTILE
+from .cli._invoke import invoke
 from .report.conftest import _write_run
 
 TABLE = Table(("name", *HOSTILE), [(name, *["1.0"] * len(HOSTILE)) for name in HOSTILE], n_text=1)
@@ -217,8 +218,6 @@ def test_model_card():
 
 
 def test_train_report_and_explain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from typer.testing import CliRunner
-
     name = HOSTILE[0]
     for part in ("train", "test"):
         for label, colour in ((name, "red"), ("plain", "blue")):
@@ -227,10 +226,6 @@ def test_train_report_and_explain(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.new("RGB", (8, 8), colour).save(path)
     monkeypatch.chdir(tmp_path)
-
-    def invoke(*words: str) -> None:
-        result = CliRunner().invoke(_app.app, list(words), catch_exceptions=False)
-        assert result.exit_code == 0, result.output
 
     settings = ["data.root=data", "data.image_size=8", "data.batch_size=4", "optim.epochs=1", "threads=1", "device=cpu"]
     settings += ["model.pooling=gap", "model.reduce=4", "tensorboard=false"]

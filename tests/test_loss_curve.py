@@ -24,24 +24,22 @@ EARLY_TOLERANCE = {"high": 1e-3, "medium": 1e-2}
 
 
 @functools.cache
-def loss_curve(head: str, backend: str, mode: str, device: str = "cuda", dtype: torch.dtype = torch.float32) -> Tensor:
+def loss_curve(head: str, backend: str, mode: str) -> Tensor:
     """Losses of 300 steps on textures that differ by covariance only; same seed, same batches."""
     images, labels = make_textures(1024, family="correlation", n_classes=CLASSES, channels=CHANNELS, size=14, seed=1)
-    images, labels = images.to(device, dtype), labels.to(device)
+    images, labels = images.cuda(), labels.cuda()
     torch.manual_seed(0)
-    model = create_model(
-        "small_cnn", pooling=head, num_classes=CLASSES, reduce=64, in_chans=CHANNELS, widths=(32, 64)
-    ).to(device, dtype)
+    options = {"num_classes": CLASSES, "reduce": 64, "in_chans": CHANNELS, "widths": (32, 64)}
+    model = create_model("small_cnn", pooling=head, **options).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     generator = torch.Generator().manual_seed(0)
     before, losses = torch.get_float32_matmul_precision(), []
-    if device == "cuda":
-        torch.set_float32_matmul_precision(mode)
+    torch.set_float32_matmul_precision(mode)
     try:
         missing = mock.patch.object(_dispatch, "kernels_missing", return_value="the test compares with PyTorch")
         with missing if backend == "torch" else contextlib.nullcontext():
             for _ in range(STEPS):
-                batch = torch.randint(len(images), (BATCH,), generator=generator).to(device)
+                batch = torch.randint(len(images), (BATCH,), generator=generator).cuda()
                 logits, aux_loss = model(images[batch], return_loss=True)
                 loss = nn.functional.cross_entropy(logits, labels[batch]) + aux_loss
                 optimizer.zero_grad()

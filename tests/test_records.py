@@ -12,7 +12,6 @@ from isice.records import (
     failure,
     find_records,
     new_record,
-    read_evaluations,
     read_record,
     write_record,
 )
@@ -43,7 +42,6 @@ def test_a_failure_has_its_traceback():
     ("text", "message"),
     [
         ("{", "invalid JSON"),
-        ("[]", "without status, hash, started"),
         ('{"status": "finished", "hash": "x"}', "without started"),
         (
             '{"schema": 2, "status": "finished", "hash": "x", "started": "2026"}',
@@ -85,9 +83,3 @@ def test_the_evaluation_of_a_stored_run():
     evaluation = evaluation_on_test(record)
     assert evaluation["top1"] == pytest.approx(record["accuracy"]["test"], abs=0.01)  # bf16 and float32
     assert evaluation_on_test(record | {"folder": str(RESULTS)}) is None
-
-
-def test_evaluations_that_cannot_be_read(tmp_path):
-    (tmp_path / "evaluation.json").write_text("[]")
-    with pytest.raises(ValueError, match="expected evaluations in"):
-        read_evaluations(tmp_path)

@@ -17,10 +17,10 @@ def save_image(path: Path, seed: int = 0, size: tuple[int, int] = (24, 20)) -> P
     return path
 
 
-def save_class_folders(folder: Path, counts: dict[str, int], suffix: str = ".jpg") -> None:
+def save_class_folders(folder: Path, counts: dict[str, int]) -> None:
     for label, (name, count) in enumerate(counts.items()):
         for number in range(count):
-            save_image(folder / name / f"{number}{suffix}", seed=100 * label + number)
+            save_image(folder / name / f"{number}.jpg", seed=100 * label + number)
 
 
 @pytest.fixture

@@ -127,10 +127,3 @@ def test_interrupt_stops_and_keeps_finished_records(demo, tmp_path):
     rest = Trainer()
     run_experiment(demo, tmp_path, rest)
     assert rest.calls == ["precision", "isice"]
-
-
-def test_records_are_read_in_order_with_their_folder(demo, tmp_path):
-    run_experiment(demo, tmp_path, Trainer())
-    records = find_records(tmp_path)
-    assert [record["started"] for record in records] == sorted(record["started"] for record in records)
-    assert all(str(tmp_path) in record["folder"] for record in records)

@@ -36,11 +36,11 @@ def normalised(path):
     return torch.from_numpy((pixels - MEAN) / STD).permute(2, 0, 1).float()
 
 
-def by_hand(folder, part, *, flip=False, which="best"):
+def by_hand(folder, part, *, flip):
     """Return probabilities and labels of a split, in the order of the files."""
     files = sorted((folder / "pictures" / part).rglob("*.png"))
     images = torch.stack([normalised(file) for file in files])
-    model = load_trained(folder / "run", which).model
+    model = load_trained(folder / "run").model
     with torch.no_grad():
         found = model(images).softmax(dim=1)
         if flip:

@@ -66,9 +66,9 @@ def test_the_data_config_follows_size_channels_and_training():
     assert model.default_cfg == model.pretrained_cfg
 
 
-def scales(model, decay=0.65):
+def scales(model):
     """Return the learning-rate factor of every parameter in timm's optimizer."""
-    optimizer = create_optimizer_v2(model, opt="adamw", lr=1.0, layer_decay=decay)
+    optimizer = create_optimizer_v2(model, opt="adamw", lr=1.0, layer_decay=0.65)
     names = {parameter: name for name, parameter in model.named_parameters()}
     return {names[p]: (g["lr_scale"], g["weight_decay"]) for g in optimizer.param_groups for p in g["params"]}
 

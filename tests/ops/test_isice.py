@@ -95,7 +95,7 @@ def test_leading_dimensions_and_per_image_values(make_cov, generator):
 
 
 def test_cost_at_the_size_in_use(generator):
-    """README.md: 80 products forward, 185 backward, 1.5 MiB kept per image (d = 256, N = 5)."""
+    """80 products forward, 185 backward, 1.5 MiB kept per image (D = 256, N = 5)."""
     size, batch = 256, 2
     cov = F.covariance(torch.randn(batch, size, 196, generator=generator).relu()).requires_grad_()
     kept = {}

@@ -57,8 +57,6 @@ def test_leading_dimensions_and_one_matrix(kind, make_cov):
 def test_exactly_symmetric_in_float32_on_singular_input(kind, make_cov):
     value = KINDS[kind](make_cov(2, 32, samples=10, dtype=torch.float32))
     assert torch.equal(value, value.mT)
-    exact = newton_schulz_reference(make_cov(2, 32, samples=10), 5, "sqrt")
-    assert exact.isfinite().all()
 
 
 def test_float32_accuracy_at_256_channels(generator):

@@ -1,12 +1,10 @@
 import re
-import sys
-import types
 
 import pytest
 import torch
 
 from isice._specs import format_spec, parse_spec
-from isice.pooling import Pooling, SPDPooling, create_pooling, list_poolings, pooling_class, register_pooling
+from isice.pooling import Pooling, SPDPooling, create_pooling, list_poolings, pooling_class
 
 PAPER_TABLE = {
     "gap", "netvlad", "netfv", "bilinear", "compact_bilinear", "low_rank_bilinear", "kernel_pooling", "hihca",
@@ -56,47 +54,10 @@ def test_unknown_names_and_options_come_with_a_suggestion():
         create_pooling("isice(n_iters=3)", 8)
 
 
-def test_classifiers_need_the_number_of_classes():
-    with pytest.raises(ValueError, match="low_rank_bilinear: expected num_classes, got None"):
-        create_pooling("low_rank_bilinear", 8)
-
-
 def test_options_of_a_parent_are_options_of_the_child():
     defaults = pooling_class("isice_mlp_star").option_defaults()
     assert list(defaults)[-1] == "summary"
     assert {"sparsity", "n_iter", "tau", "gamma"} <= set(defaults)
-
-
-def test_a_user_s_own_layer():
-    module = types.ModuleType("somewhere.my_pooling")
-    sys.modules[module.__name__] = module
-
-    class Maximum(Pooling):
-        """The largest value of each channel."""
-
-        reference = "a test"
-        __module__ = "somewhere.my_pooling"
-
-        def __init__(self, in_channels, *, scale=1.0):
-            super().__init__(in_channels)
-            self.scale, self.out_features = scale, in_channels
-
-        def pool(self, x):
-            return self.scale * x.amax(dim=(-2, -1))
-
-    from isice.pooling import _registry
-
-    try:
-        register_pooling(Maximum)
-        layer = create_pooling("my_pooling(scale=2.0)", 4)
-        assert repr(layer) == "my_pooling(scale=2.0)"
-        assert layer(torch.ones(1, 4, 2, 2)).tolist() == [[2.0] * 4]
-        _, loss = layer(torch.ones(1, 4, 2, 2), return_loss=True)
-        assert loss == 0
-        with pytest.raises(ValueError, match="expected a new name, got 'my_pooling'"):
-            register_pooling(type("Other", (Pooling,), {"__module__": "somewhere.my_pooling"}))
-    finally:
-        _registry._POOLINGS.pop("my_pooling", None)
 
 
 def test_unfinished_subclasses_say_what_is_missing():

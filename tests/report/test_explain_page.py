@@ -20,10 +20,10 @@ PICTURE = np.full((8, 8), 0.5)
 LONG = ("200.Common_Yellowthroat", "W" * 40, "a name of many words that goes on and on and does not come to an end")
 
 
-def explanation(target, predicted=None, probability=0.69):
+def explanation(target, predicted=None):
     nothing = np.zeros((0, 2))
     graph = ChannelGraph(np.eye(2), nothing, nothing, nothing)
-    return Explanation(target, probability, predicted or target, PICTURE, PICTURE, graph)
+    return Explanation(target, 0.69, predicted or target, PICTURE, PICTURE, graph)
 
 
 def boxes(figure):

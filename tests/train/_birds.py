@@ -14,9 +14,9 @@ CLASSES = ("crow", "finch", "heron", "robin", "wren")
 COLOURS = ((20, 20, 20), (220, 200, 40), (60, 90, 200), (210, 60, 40), (110, 180, 90))
 
 
-def make_pictures(root: Path, *, train: int = 6, test: int = 4, classes: int = 5, seed: int = 0) -> Path:
+def make_pictures(root: Path, *, train: int = 6, test: int = 4, classes: int = 5) -> Path:
     """Write ``root/{train,val,test}/<class>/<n>.png``: 12×12 pixels around the class's colour."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     for part, count in (("train", train), ("val", 2), ("test", test)):
         for name, colour in zip(CLASSES[:classes], COLOURS, strict=False):
             folder = root / part / name
@@ -58,10 +58,10 @@ def make_run(folder: Path, *settings: str) -> Path:
     return folder / "run"
 
 
-def make_untrained(folder: Path, data: str, *, in_chans: int, num_classes: int, pooling: str = "gap") -> Path:
+def make_untrained(folder: Path, data: str, *, in_chans: int, num_classes: int) -> Path:
     """Write a run folder with nothing but the checkpoint of an untrained network."""
-    run = override(RunConfig(), [f"data.name={data}", f"model.pooling={pooling}", "model.reduce=4", "threads=1"])
-    model = create_model("small_cnn", pooling=pooling, num_classes=num_classes, reduce=4, in_chans=in_chans)
+    run = override(RunConfig(), [f"data.name={data}", "model.pooling=gap", "model.reduce=4", "threads=1"])
+    model = create_model("small_cnn", pooling="gap", num_classes=num_classes, reduce=4, in_chans=in_chans)
     classes = tuple(str(number) for number in range(num_classes))
     save_checkpoint(folder, "best", config=run, classes=classes, model=model, epoch=1, step=0)
     return folder

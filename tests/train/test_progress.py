@@ -66,7 +66,4 @@ def test_bar():
     text = shown(terminal=True)
     for part in ("gap  epoch 1/3", "1/6", "loss 0.500", "train acc  80.0%", "img/s"):
         assert part in text
-
-
-def test_the_bar_leaves_a_line_for_every_epoch():
-    assert "gap  epoch 1/3  loss 0.500  train acc 80.0%  val acc 75.0%  99 img/s  4 s left" in shown(terminal=True)
+    assert shown(terminal=False).strip() in text  # the line of the epoch
