@@ -3,6 +3,7 @@
 import io
 from types import SimpleNamespace
 
+import pytest
 import torch
 from rich.console import Console
 
@@ -44,21 +45,13 @@ def test_plain_lines():
     assert shown(terminal=False) == "gap  epoch 1/3  loss 0.500  train acc 80.0%  val acc 75.0%  99 img/s  4 s left\n"
 
 
-def test_epochs_that_follow_closely_are_left_out_except_the_last():
+@pytest.mark.parametrize("epochs", [3, 10])  # to the end, or stopped early
+def test_epochs_that_follow_closely_are_left_out_except_the_last(epochs):
     stream = io.StringIO()
-    with TrainingProgress("gap", 3, 2, Console(file=stream), every=60.0) as progress:
+    with TrainingProgress("gap", epochs, 2, Console(file=stream), every=60.0) as progress:
         for epoch in (1, 2, 3):
             progress.epoch(ROW | {"epoch": epoch})
-    assert stream.getvalue().startswith("gap  epoch 3/3")
-    assert len(stream.getvalue().splitlines()) == 1
-
-
-def test_the_last_epoch_of_a_run_that_stops_early_is_shown():
-    stream = io.StringIO()
-    with TrainingProgress("gap", 10, 2, Console(file=stream), every=60.0) as progress:
-        for epoch in (1, 2, 3):
-            progress.epoch(ROW | {"epoch": epoch})
-    assert stream.getvalue().startswith("gap  epoch 3/10")
+    assert stream.getvalue().startswith(f"gap  epoch 3/{epochs}")
     assert len(stream.getvalue().splitlines()) == 1
 
 

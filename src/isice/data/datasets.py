@@ -25,8 +25,6 @@ class DatasetInfo:
         test_size: Images of the test split.
         source: Origin of the data.
         load: Reads the files and returns a :class:`~isice.data.layouts.DatasetSources`.
-        protocol: Which images are for training and which for testing.
-        note: Where the paper states another number.
         n_partitions: Largest ``data.partition``; None for any number.
         downloads: Whether ``data.download`` can fetch it, or no files are needed.
         embedded: Whether no files are needed: it ships with a package, or is generated.
@@ -43,8 +41,6 @@ class DatasetInfo:
     test_size: int | None
     source: str
     load: Callable[[DataConfig], DatasetSources]
-    protocol: str = ""
-    note: str = ""
     n_partitions: int | None = 1
     downloads: bool = False
     embedded: bool = False
@@ -77,51 +73,41 @@ DATASETS: dict[str, DatasetInfo] = {
         image_size=8,
         source="UCI optical recognition of handwritten digits, as shipped with scikit-learn",
         load=load_digits,
-        protocol="fixed stratified split",
     ),
     "textures": _textures(
         source="generated: Gaussian fields; classes differ in the correlations of the channels",
         load=synthetic.load_textures,
-        protocol="equal mean and variance of every channel in every class",
     ),
     "textures_partial": _textures(
         source="generated: Gaussian fields; classes differ in the partial correlations of the channels",
         load=partial(synthetic.load_textures, family="partial"),
-        protocol="equal means and variances, covariances that differ by at most 0.12",
     ),
     "mit_indoor67": _row(
         counts=(67, 5360, 1340),
         source="https://web.mit.edu/torralba/www/indoor.html",
         load=layouts.load_mit_indoor67,
-        protocol="TrainImages.txt / TestImages.txt, a subset of the 15,620 images",
     ),
     "cub200": _row(
         counts=(200, 5994, 5794),
         source="https://www.vision.caltech.edu/datasets/cub_200_2011/",
         load=layouts.load_cub200,
-        protocol="train_test_split.txt; no boxes, no part annotations",
     ),
     "aircraft": _row(
         counts=(100, 6667, 3333),
         source="torchvision FGVCAircraft",
         downloads=True,
         load=layouts.load_aircraft,
-        protocol="100 variants, official trainval / test",
-        note="the paper prints 6,600 / 3,400; the official lists have 6,667 / 3,333",
     ),
     "cars": _row(
         counts=(196, 8144, 8041),
         source="the layout of torchvision StanfordCars; the original site is gone",
         load=layouts.load_cars,
-        protocol="official train / test",
     ),
     "dtd": _row(
         counts=(47, 3760, 1880),
         source="torchvision DTD",
         downloads=True,
         load=layouts.load_dtd,
-        protocol="ten official partitions, chosen by data.partition; train + val for training; the mean is reported",
-        note="the paper prints 4,512 / 1,128; every official split has 3,760 / 1,880",
         n_partitions=10,
     ),
     "inaturalist2017": _row(
@@ -130,14 +116,12 @@ DATASETS: dict[str, DatasetInfo] = {
         source="https://github.com/visipedia/inat_comp (2017); torchvision INaturalist has the images",
         downloads=True,
         load=layouts.load_inaturalist2017,
-        protocol="train2017.json / val2017.json; the competition's validation split is the test split",
     ),
     "mini_imagenet": _row(
         counts=(100, 54000, 6000),
         image_size=224,
         source="100 ImageNet classes of 600 images (Vinyals et al. 2016; lists of Ravi and Larochelle 2017)",
         load=layouts.load_mini_imagenet,
-        protocol="90:10 in every class, seeded by data.partition; the paper's own split is not published",
         n_partitions=None,
     ),
     "imagenet100": _row(
@@ -145,15 +129,11 @@ DATASETS: dict[str, DatasetInfo] = {
         image_size=224,
         source="ILSVRC 2012 in folders train/<wnid>, val/<wnid>; the 100 classes of Tian et al. (2020)",
         load=layouts.load_imagenet100,
-        protocol="all training and validation images of the 100 classes",
-        note="the paper prints 130,000 (1,300 per class); ILSVRC 2012 has fewer in some classes, 126,689 in all",
     ),
     "folder": _row(
         counts=(None, None, None),
         source="any folder: <class>/*, or train/<class>/* and test/<class>/* or val/<class>/*",
         load=layouts.load_folder,
-        protocol="one folder per split; with both test and val, val is the validation split; or one folder per class, "
-        "a fifth of which is for testing, chosen by data.split_seed",
     ),
 }
 

@@ -113,7 +113,7 @@ def load_dtd(config: DataConfig) -> DatasetSources:
 
 
 def load_inaturalist2017(config: DataConfig) -> DatasetSources:
-    """Load ``train_val_images/`` by the lists ``train2017.json`` and ``val2017.json``.
+    """Load ``train_val_images/``: ``train2017.json`` for training, ``val2017.json`` for testing.
 
     torchvision downloads the images, to ``2017/``; the lists (30 MB) are downloaded by hand.
     """
