@@ -25,6 +25,8 @@ from isice.explain import (
 from isice.report.explain_page import write_explanations
 from isice.train import train_run
 
+from .cli._invoke import invoke
+
 
 class Shift(nn.Module):
     """Add a different constant to every channel."""
@@ -273,26 +275,20 @@ def test_the_command_overwrites_nothing(runs, picture, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = ["explain", str(runs / "isice"), str(picture), "--pairs", "2"]
     for name in ("explain", "explain-2"):
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 0, result.output
+        invoke(*arguments)
         assert (tmp_path / "runs" / name / "explain.html").is_file()
     result = CliRunner().invoke(app, [*arguments, "--out", "runs/explain"])
     assert isinstance(result.exception, FileExistsError)
     assert "choose another --out, or overwrite it with --force" in str(result.exception)
     page = tmp_path / "runs" / "explain" / "explain.html"
     before = page.stat().st_mtime_ns
-    assert CliRunner().invoke(app, [*arguments, "--out", "runs/explain", "--force"]).exit_code == 0
+    invoke(*arguments, "--out", "runs/explain", "--force")
     assert page.stat().st_mtime_ns > before
 
 
 def test_the_command_takes_a_folder_of_runs_and_what_a_pattern_matches(runs, picture, tmp_path):
-    from isice.cli import app
-
-    whole = CliRunner().invoke(app, ["explain", str(runs), str(picture), "--out", str(tmp_path / "a"), "--pairs", "1"])
-    assert whole.exit_code == 0, whole.output
+    invoke("explain", runs, picture, "--out", tmp_path / "a", "--pairs", "1")
     assert {path.stem for path in (tmp_path / "a").glob("*-graph-*")} >= {"01-one-graph-gap", "01-one-graph-isice"}
     (tmp_path / "figures").mkdir()
-    folders = [str(runs / "gap"), str(tmp_path / "figures")]
-    result = CliRunner().invoke(app, ["explain", *folders, str(picture), "--out", str(tmp_path / "b"), "--pairs", "1"])
-    assert result.exit_code == 0, result.output
-    assert "figures: no run, skipped" in " ".join(result.output.split())
+    output = invoke("explain", runs / "gap", tmp_path / "figures", picture, "--out", tmp_path / "b", "--pairs", "1")
+    assert "figures: no run, skipped" in " ".join(output.split())

@@ -10,8 +10,9 @@ from isice import cli
 QUICK = ["--set", "optim.epochs=1", "--set", "model.reduce=4", "--set", "device=cpu"]
 
 
-def invoke(*arguments: str) -> str:
-    result = CliRunner().invoke(cli.app, list(arguments))
+def invoke(*arguments: object) -> str:
+    """Run a command; return what it prints."""
+    result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
     assert result.exit_code == 0, result.output
     return result.output
 

@@ -4,10 +4,10 @@ import json
 import shutil
 
 import pytest
-from typer.testing import CliRunner
 
-from isice.cli import app
 from isice.experiments.manifest import read_manifest
+
+from ..cli._invoke import invoke
 
 pytestmark = pytest.mark.usefixtures("half_digits")
 
@@ -45,12 +45,6 @@ isqrt_cov  99.0    98.0
 )
 
 
-def isice(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
 def keep_records(run, place):
     """Copy what a repository keeps of a sweep: no weights, images or arrays."""
     for path in run.rglob("*"):
@@ -67,9 +61,9 @@ def sittings(tmp_path_factory):
     file = folder / "column.toml"
     file.write_text(FILE, encoding="utf-8")
     column = ["--limit", "dataset=digits", "--set", "optim.epochs=2"]
-    isice("run", file, *column, "--limit", "method=gap", "--out", folder / "first")
+    invoke("run", file, *column, "--limit", "method=gap", "--out", folder / "first")
     second = keep_records(folder / "first", folder / "second")
-    output = isice("run", file, *column, "--set", "precision=bf16", "--out", second)
+    output = invoke("run", file, *column, "--set", "precision=bf16", "--out", second)
     return keep_records(second, folder / "records"), output
 
 
@@ -85,7 +79,7 @@ def test_finished_cells_are_skipped_by_their_record_alone(sittings):
 
 def test_records_alone_give_the_table_beside_the_published_one(sittings):
     records, _ = sittings
-    report = isice("report", records)
+    report = invoke("report", records)
     text = (records / "report.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith(("| GAP", "| iSQRT-COV"))]
     assert len([row for row in rows if "/" in row]) == 2

@@ -16,6 +16,7 @@ from isice.inference.predict import find_images, load_predictor, probabilities
 from isice.inference.push import push_run
 from isice.train import load_trained
 
+from ..cli._invoke import invoke
 from ..train._birds import CLASSES, COLOURS, make_run, make_untrained
 
 
@@ -68,8 +69,7 @@ def test_features_are_the_pooled_vectors(folder, predictor, tmp_path):
     images = torch.stack([predictor.prepare(file) for file in files])
     torch.testing.assert_close(predictor.model.classifier(vectors), predictor.model(images))
     out = tmp_path / "vectors.npz"
-    done = CliRunner().invoke(app, ["features", str(folder / "run"), *files, "--out", str(out), "--device", "cpu"])
-    assert done.exit_code == 0, done.output
+    invoke("features", folder / "run", *files, "--out", out, "--device", "cpu")
     with np.load(out) as saved:
         assert saved["images"].tolist() == files
         np.testing.assert_allclose(saved["vectors"], vectors.numpy(), rtol=1e-5)

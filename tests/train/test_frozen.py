@@ -8,6 +8,8 @@ import torch
 from isice.models import create_model
 from isice.train.frozen import frozen_baseline, frozen_vectors
 
+from ..cli._invoke import invoke
+
 
 def two_textures(n, seed):
     """Class 0: horizontal stripes; class 1: vertical ones; random phase, equal mean images."""
@@ -57,9 +59,6 @@ def test_no_data_is_refused(network):
 
 
 def test_a_run_of_the_kind_frozen_sees_every_image_once_and_trains_only_the_classifier(tmp_path, monkeypatch):
-    from typer.testing import CliRunner
-
-    from isice import cli
     from isice.models.network import Network
     from isice.ops.graphical_lasso import solver
 
@@ -75,12 +74,11 @@ def test_a_run_of_the_kind_frozen_sees_every_image_once_and_trains_only_the_clas
     small = ["data.name=digits", "data.root=none", "model.backbone=small_cnn", "model.pretrained=false", "device=cpu"]
     settings = [argument for setting in [*small, "model.reduce=6"] for argument in ("--set", setting)]
     arguments = ["run", "sice_frozen", "--limit", "method=sice", "--out", str(tmp_path)]
-    result = CliRunner().invoke(cli.app, arguments + settings)
-    assert result.exit_code == 0, result.output
+    output = invoke(*arguments, *settings)
     (record,) = (json.loads(path.read_text()) for path in tmp_path.glob("*/record.json"))
     assert record["kind"] == "frozen"
     assert record["accuracy"]["test"] > 0.5
     images = record["images"]["train"] + record["images"]["test"]
     assert sum(count for count, _ in seen) == sum(solved) == images
     assert not any(training for _, training in seen)
-    assert f"{100 * record['accuracy']['test']:.1f}" in result.output
+    assert f"{100 * record['accuracy']['test']:.1f}" in output

@@ -4,14 +4,13 @@ import contextlib
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from isice.cli import app
 from isice.config import override
 from isice.records import read_record
 from isice.train import train_run
 from isice.train.checkpoint import read_checkpoint
 from isice.train.trainer import Trainer
+from tests.cli._invoke import invoke
 from tests.train._tiny import TINY, weights_of, without_times
 
 NETVLAD = override(TINY, ["model.pooling=netvlad(n_clusters=4)", "optim.lr=1e-12", "optim.epochs=1"])
@@ -97,8 +96,7 @@ def test_standardized_classifier_inputs_have_unit_variance_at_the_first_step(tmp
     monkeypatch.setattr(Trainer, "_initialize", start_and_watch)
     settings = ["optim.epochs=1", "optim.warmup_epochs=0", "model.reduce=8", "device=cpu", "tensorboard=false"]
     options = ["--pooling", "isqrt_cov(standardize=True)", "--data", "textures", "--out", str(tmp_path)]
-    result = CliRunner().invoke(app, ["train", *options, *(part for s in settings for part in ("--set", s))])
-    assert result.exit_code == 0, result.output
+    invoke("train", *options, *(part for s in settings for part in ("--set", s)))
     assert inputs[0].var(dim=0).mean().item() == pytest.approx(1.0, abs=0.3)  # of one batch
     record = read_record(tmp_path)
     assert record["initialized_from_images"] == 256

@@ -3,14 +3,14 @@
 import re
 
 import pytest
-from typer.testing import CliRunner
 
-from isice.cli import app
 from isice.config import RunConfig, override
 from isice.experiments.jobs import _estimate
 from isice.experiments.jobs._estimate import estimate_costs
 from isice.experiments.jobs.frozen import FrozenConfig
 from isice.models import create_model
+
+from ...cli._invoke import invoke
 
 TINY = override(RunConfig(), ["model.reduce=4", "model.pooling=gap", "device=cpu", "optim.epochs=5", "threads=1"])
 
@@ -82,9 +82,8 @@ def test_the_plan_says_what_the_time_of_a_frozen_network_leaves_out(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     settings = ["device=cpu", "threads=1", "model.reduce=4", "model.backbone=small_cnn", "data.name=digits"]
     overrides = [part for text in (*settings, "model.pretrained=false") for part in ("--set", text)]
-    result = CliRunner().invoke(app, ["run", "sice_frozen", "--only-cell", "0", "--estimate", *overrides])
-    assert result.exit_code == 0, result.output
-    assert "fitting the classifier is not included" in result.output
+    output = invoke("run", "sice_frozen", "--only-cell", "0", "--estimate", *overrides)
+    assert "fitting the classifier is not included" in output
 
 
 def test_a_network_is_measured_once(two_seconds):
@@ -111,8 +110,7 @@ def test_a_step_takes_longer_for_larger_images():
 def test_the_plan_with_measured_times(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = [part for text in ("device=cpu", "threads=1", "model.reduce=4") for part in ("--set", text)]
-    result = CliRunner().invoke(app, ["run", "digits", "--limit", "pooling=gap,isqrt_cov", "--estimate", *settings])
-    assert result.exit_code == 0, result.output
-    assert re.search(r"gap\s+[0-9a-f]{12}\s+1,\d{3}\s+—\s+[\d.]+ (s|min)\s+run", result.output)
-    assert re.search(r"2 to run, 0 finished; about [\d.]+ (s|min)", result.output)
+    output = invoke("run", "digits", "--limit", "pooling=gap,isqrt_cov", "--estimate", *settings)
+    assert re.search(r"gap\s+[0-9a-f]{12}\s+1,\d{3}\s+—\s+[\d.]+ (s|min)\s+run", output)
+    assert re.search(r"2 to run, 0 finished; about [\d.]+ (s|min)", output)
     assert not (tmp_path / "runs").exists()
