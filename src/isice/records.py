@@ -43,7 +43,7 @@ _RESULTS = {"accuracy": dict, "images": dict, "parameters": dict, "epochs": list
 _STATUS = ("started", "finished", "failed", "interrupted")
 # Types of the fields of an evaluation that reports read.
 _TYPES: dict[str, type] = {"split": str, "which": str, "flip": bool, "classes": list, "confusion": list}
-_PACKAGES = ("torch", "torchvision", "timm", "numpy", "scikit-learn", "lightning-fabric")
+_PACKAGES = ("torch", "torchvision", "timm", "numpy", "scikit-learn", "lightning-fabric", "lightning")
 
 
 def new_record(config: Any, hardware: Mapping[str, Any]) -> Record:

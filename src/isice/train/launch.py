@@ -27,9 +27,13 @@ def create_fabric(config: RunConfig, *, loggers: Sequence[Any] = ()) -> "Fabric"
     Under torchrun or SLURM their processes are used; otherwise Fabric starts ``devices`` ×
     ``nodes``. ``loggers`` are Fabric's own, or have its ``log_metrics`` and ``finalize``.
     """
-    from lightning_fabric import Fabric
+    try:
+        from lightning_fabric import Fabric
+    except ImportError:  # the package lightning contains it under another name
+        from lightning.fabric import Fabric  # type: ignore[no-redef]
 
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    for name in ("lightning_fabric", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     device = resolve_device(config.device)
     if config.precision == "fp16" and device.type == "cpu":
         raise ValueError("train: expected a GPU for precision=fp16, got the CPU; use bf16.")
