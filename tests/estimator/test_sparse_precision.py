@@ -104,6 +104,20 @@ def test_learned_values_belong_together():
     assert model.n_iter_ >= 1
 
 
+@pytest.mark.parametrize(
+    "model",
+    [SparsePrecision(threshold=0.2), SparsePrecisionCV(selection="ebic"), LatentSparsePrecision()],
+    ids=lambda model: type(model).__name__,
+)
+def test_units_of_the_variables_do_not_change_the_graph(model):
+    x = chain_samples(100)
+    units = 10.0 ** np.linspace(-8, 8, 8)
+    ours, scaled = clone(model).fit(x), clone(model).fit(x * units)
+    assert np.count_nonzero(np.triu(ours.partial_correlation_, 1)) > 6
+    np.testing.assert_allclose(scaled.partial_correlation_, ours.partial_correlation_, atol=1e-8)
+    np.testing.assert_allclose(scaled.covariance_, ours.covariance_ * np.outer(units, units), rtol=1e-6)
+
+
 def test_a_batch_of_subjects_is_what_each_gives_alone():
     subjects = [chain_samples(n, seed=n) for n in (12, 40, 100)]
     for model, x in zip(SparsePrecision(0.2).fit_batch(subjects), subjects, strict=True):

@@ -174,6 +174,18 @@ def _kendall(samples: Array) -> Array:
     return np.divide(agreement, scale, out=np.zeros_like(agreement), where=scale > 0)
 
 
+def partial_correlation(precision: Array) -> Array:
+    """Return −Θ_ij/√(Θ_ii Θ_jj) with a unit diagonal (..., D, D), whatever the variables' units.
+
+    :func:`isice.functional.partial_correlation` takes a Θ_ii that is tiny beside the others for a
+    dead channel of a network.
+    """
+    deviation = 1 / np.sqrt(np.diagonal(precision, axis1=-2, axis2=-1))
+    result = 0.0 - precision * deviation[..., :, None] * deviation[..., None, :]  # without −0
+    np.einsum("...ii->...i", result)[...] = 1.0
+    return np.asarray(result)
+
+
 def nearest_correlation(matrix: Array) -> Array:
     """Clip negative eigenvalues, if any, to zero and rescale to a unit diagonal."""
     values, vectors = np.linalg.eigh(matrix)

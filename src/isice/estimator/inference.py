@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._checks import check_int, check_number
-from .covariances import Array, effective_samples
+from .covariances import Array, effective_samples, partial_correlation
 from .parameters import plain
 
 BATCH = 16  # resamples solved at a time
@@ -179,10 +179,8 @@ class InferenceMixin:
         correlations = []
         for first in range(0, n_bootstraps, BATCH):
             precision = model._solve(covs[first : first + BATCH], model.sparsity).precision.cpu().numpy()
-            scale = np.sqrt(np.diagonal(precision, axis1=1, axis2=2))
-            correlations.append(-precision / (scale[:, :, None] * scale[:, None, :]))
+            correlations.append(partial_correlation(precision))
         found = np.concatenate(correlations)
-        np.einsum("kii->ki", found)[:] = 1.0
         tail = 0.5 * (1 - confidence)
         low, high = np.quantile(found, [tail, 1 - tail], axis=0)
         return EdgeStability((found != 0).mean(axis=0), low, high)

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from .._checks import check_bool, check_choice, check_int, check_number
-from ..ops.correlation import partial_correlation
-from .covariances import Array, check_covariance_estimator, constant_variables
+from .covariances import Array, check_covariance_estimator, constant_variables, partial_correlation
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -96,7 +95,7 @@ class SolverParameters:
     def _store_solution(self, result: Any, graph: Tensor) -> None:
         """Set the attributes that a solver's result gives; ``graph`` is the sparse matrix."""
         self.precision_, self.covariance_ = to_numpy(result.precision), to_numpy(result.covariance)
-        self.partial_correlation_ = to_numpy(partial_correlation(graph))
+        self.partial_correlation_ = partial_correlation(to_numpy(graph))
         self.dual_gap_, self.n_iter_ = float(result.gap), int(result.n_iter)
         self._report(f"{np.count_nonzero(np.triu(self.partial_correlation_, 1))} edges")
 

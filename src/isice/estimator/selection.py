@@ -14,9 +14,8 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import check_choice, check_int, check_number
-from ..ops.correlation import partial_correlation
 from ..ops.graphical_lasso import GraphicalLassoResult, solve_path, sparsity_max
-from .covariances import Array
+from .covariances import Array, partial_correlation
 from .criteria import CRITERIA, Criterion, HeldOutLikelihood
 from .parameters import threads, to_numpy
 from .parts import PartCovariances
@@ -150,7 +149,7 @@ class SparsePrecisionCV(SparsePrecision):
         from ..graph_plots import plot_path
 
         check_is_fitted(self, "precision_path_")
-        path = partial_correlation(torch.as_tensor(self.precision_path_)).numpy()
+        path = partial_correlation(self.precision_path_)
         return plot_path(self.sparsities_, path, **{"chosen": self.sparsity_, **options})
 
     def plot_selection(self, **options: Any) -> "Axes":

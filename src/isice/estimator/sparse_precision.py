@@ -14,9 +14,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from .._checks import check_bool, check_choice
-from ..ops.correlation import partial_correlation
 from ..ops.graphical_lasso import SCALES, GraphicalLassoResult, graphical_lasso
-from .covariances import Array, covariance, effective_samples, location
+from .covariances import Array, covariance, effective_samples, location, partial_correlation
 from .graph import GraphMixin
 from .inference import InferenceMixin
 from .parameters import SolverParameters, threads, to_numpy
@@ -280,7 +279,7 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
         self.precision_, self.covariance_ = precision, covariance_
         self.dual_gap_, self.n_iter_ = float(gap), int(n_iter)
         self._remove_and_refit()
-        self.partial_correlation_ = partial_correlation(torch.as_tensor(self.precision_)).numpy()
+        self.partial_correlation_ = partial_correlation(self.precision_)
         self._report(f"λ = {sparsity:.4g}")
         return self
 
@@ -295,13 +294,14 @@ class SparsePrecision(SolverParameters, GraphMixin, InferenceMixin, EmpiricalCov
     def _remove_and_refit(self) -> None:
         """Apply ``threshold`` and ``refit`` to the solution."""
         if self.threshold > 0:
-            weak = np.abs(partial_correlation(torch.as_tensor(self.precision_)).numpy()) <= self.threshold
+            weak = np.abs(partial_correlation(self.precision_)) <= self.threshold
             np.fill_diagonal(weak, False)
             self.precision_ = np.where(weak, 0.0, self.precision_)
         if self.refit is not None:
             self._refit_on_support()
         elif self.threshold > 0:
-            if np.linalg.eigvalsh(self.precision_)[0] <= 0:
+            # With a unit diagonal the precision is 2I minus the partial correlations.
+            if np.linalg.eigvalsh(partial_correlation(self.precision_))[-1] >= 2:
                 raise ValueError(
                     f"{type(self).__name__}: expected a positive definite matrix after threshold={self.threshold}, "
                     "got an indefinite one; lower the threshold or pass refit='support'."

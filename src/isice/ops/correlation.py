@@ -70,7 +70,8 @@ def correlation(cov: Tensor) -> Tensor:
 def partial_correlation(precision: Tensor) -> Tensor:
     """Compute partial correlations −Ω_ij/√(Ω_ii Ω_jj) of precision matrices (..., D, D).
 
-    The diagonal is set to one.
+    The diagonal is set to one. Variables whose Ω_ii is at most 1e-14 of the largest get zero
+    partial correlations.
 
     Example:
         >>> partial_correlation(torch.tensor([[4.0, -1.0], [-1.0, 1.0]]))
