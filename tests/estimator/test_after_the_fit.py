@@ -283,6 +283,7 @@ def test_p_values_of_another_estimate_are_warned_of():
     for options, name in (
         ({"refit": "support"}, "refit"),
         ({"weights": np.full((4, 4), 2.0)}, "weights"),
+        ({"penalize_diagonal": True}, "penalize_diagonal"),
         ({"covariance_estimator": "spearman"}, "covariance_estimator='spearman'"),
     ):
         with pytest.warns(UserWarning, match=f"for valid p-values, got {name}; fit without"):

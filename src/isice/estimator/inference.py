@@ -87,9 +87,9 @@ class InferenceMixin:
         """Return the debiased precision with p-values and control of the false discovery rate.
 
         The theory is for the graphical lasso of the empirical covariance: leave ``weights``,
-        ``reweight``, ``threshold`` and ``refit`` unset, or a warning says so. Its λ is of order
-        √(log D / n) on the correlation scale. In finite samples strong edges stay biased, and a
-        smaller λ covers them better.
+        ``reweight``, ``threshold``, ``refit`` and ``penalize_diagonal`` unset, or a warning says
+        so. Its λ is of order √(log D / n) on the correlation scale. In finite samples strong
+        edges stay biased, and a smaller λ covers them better.
 
         Args:
             fdr: Accepted expected share of false edges among those reported.
@@ -112,7 +112,8 @@ class InferenceMixin:
             )
         if n_samples is not None:
             check_number(who, "n_samples", plain(n_samples), strict=True)
-        unsuitable = [name for name in ("reweight", "threshold", "refit") if getattr(self, name)]
+        options = ("reweight", "threshold", "refit", "penalize_diagonal")
+        unsuitable = [name for name in options if getattr(self, name)]
         unsuitable += ["weights"] if self.weights is not None else []
         if not (isinstance(self._source, str) and self._source in ("empirical", "precomputed")):
             unsuitable.append(f"covariance_estimator={self._source!r}")
