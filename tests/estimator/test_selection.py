@@ -30,6 +30,14 @@ def test_the_grid_is_extended_if_its_smallest_value_is_best():
     assert found.selection_curve_.max() > short.selection_curve_.max() + 0.1
 
 
+def test_the_grid_ends_at_a_hundred_thousandth_of_the_largest():
+    x = chain_samples(2, 3)  # without a maximum of the likelihood
+    for min_ratio in (0.01, 0.05):
+        with pytest.warns(UserWarning, match="is the smallest of the grid"):
+            model = SparsePrecisionCV(selection="ebic", min_ratio=min_ratio).fit(x)
+        assert model.sparsities_[-1] == pytest.approx(1e-5 * model.sparsities_[0], rel=1e-6)
+
+
 def test_the_grid_is_refined_around_the_best():
     x = chain_samples(60)
     coarse = SparsePrecisionCV(sparsities=6, n_refinements=0).fit(x)

@@ -224,8 +224,9 @@ class SparsePrecisionCV(SparsePrecision):
                 print(f"SparsePrecisionCV: {len(grid)} values of λ, best {grid[best]:.4g}")
             if not self._automatic or len(grid) == 1 or self.n_refinements == 0:
                 break
-            if best == len(grid) - 1 and grid[-1] > criterion.min_grid_ratio * grid[0]:
-                new = np.geomspace(grid[-1], 0.1 * grid[-1], 2 * BETWEEN + 1)[1:]
+            smallest = criterion.min_grid_ratio * grid[0]
+            if best == len(grid) - 1 and grid[-1] > smallest * (1 + 1e-9):
+                new = np.geomspace(grid[-1], max(0.1 * grid[-1], smallest), 2 * BETWEEN + 1)[1:]
             elif refinements < self.n_refinements:
                 around = grid[max(best - criterion.can_improve_above, 0) : best + 2]
                 new, refinements = _between(around), refinements + 1
