@@ -155,7 +155,7 @@ def test_a_failed_download_says_what_to_do(monkeypatch):
         raise ConnectionError("no route")
 
     monkeypatch.setattr(timm, "create_model", fail)
-    with pytest.raises(RuntimeError, match=r"resnet50\.tv_in1k.*no route.*checkpoint_path= .*pretrained=False"):
+    with pytest.raises(OSError, match=r"resnet50\.tv_in1k.*no route.*checkpoint_path= .*pretrained=False"):
         create_model("resnet50", num_classes=2, pretrained=True)
 
 
