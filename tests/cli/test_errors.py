@@ -43,6 +43,7 @@ from ._invoke import invoke, main
         (["eval", "untrained", "--split", "dev"], "expected split to be one of 'test', 'val', 'train', got 'dev'"),
         (["eval", "untrained", "--set", "data.name=textures"], "there are 4 classes instead of 10"),
         (["predict", "nowhere", "a.png"], "expected a run folder, got 'nowhere'"),
+        (["eval", "untrained", "--set", "model.pooling=gap"], "settings of data, device and precision, got 'model.p"),
         (["predict", "untrained", "untrained"], "expected images in 'untrained', got none"),
         (["predict", "untrained", "*.jpg"], "expected images in '*.jpg', got none"),
         (["export", "untrained", "--format", "onx"], "Did you mean 'onnx'?"),

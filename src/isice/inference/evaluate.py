@@ -67,6 +67,12 @@ def _evaluation_config(config: RunConfig, settings: list[str]) -> RunConfig:
     On a GPU the cache of the run is used: a sweep then decodes the test images once.
     """
     config = override(replace(config, device="auto"), settings)
+    of_training = [setting for setting in settings if setting.strip().startswith(("model.", "optim.", "augment."))]
+    if of_training:
+        raise ValueError(
+            f"eval: expected settings of data, device and precision, got {of_training[0]!r}; "
+            "a trained network keeps its model, and training settings have no effect."
+        )
     if config.data.cache != "gpu" or resolve_device(config.device).type != "cuda":
         config = replace(config, data=replace(config.data, cache="none"))
     asked = any(setting.split("=")[0].strip() == "precision" for setting in settings)
