@@ -42,7 +42,7 @@ Which = Annotated[
 ]
 
 Device = Annotated[str, typer.Option("--device", help="Device: auto, cpu, cuda:0 …")]
-BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Images per batch.")]
+BATCH_SIZE = typer.Option("--batch-size", help="Images per batch.")
 WeightsRoot = Annotated[
     Path | None,
     typer.Option(

@@ -46,10 +46,11 @@ def bench(
 
     if batch is not None:
         deprecated("--batch", "--batch-size")
+        batch_size = batch if batch_size is None else batch_size
     check_choice("bench", "--what", what, ("all", "steps", "layers"))
     on_cpu = resolve_device(device).type == "cpu"
     steps = [f"backbone={backbone}", f"image_size={image_size}", f"precision={precision}"]
-    steps.append(f"batch_size={batch_size or batch or (4 if on_cpu else 64)}")
+    steps.append(f"batch_size={(4 if on_cpu else 64) if batch_size is None else batch_size}")
     common = [f"repeats={repeats}", f"device={device}"]
     chosen = {"steps": ("table5", [*steps, *common]), "layers": ("layer", common)}
     parts = {

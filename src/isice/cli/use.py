@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import track
 
 from .._markup import escape_control
-from ._app import BatchSize, Device, Run, Settings, Which, app, console, facts_table, table, tell
+from ._app import BATCH_SIZE, Device, Run, Settings, Which, app, console, facts_table, table, tell
 
 if TYPE_CHECKING:
     from ..inference import Evaluation, Prediction
@@ -28,7 +28,7 @@ def eval_(
     which: Which = "best",
     flip: Flip = False,
     device: Device = "auto",
-    batch_size: BatchSize = None,
+    batch_size: Annotated[int | None, BATCH_SIZE] = None,
     settings: Settings = None,
     as_json: Json = False,
 ) -> None:
@@ -64,7 +64,7 @@ def predict(
     which: Which = "best",
     flip: Flip = False,
     device: Device = "auto",
-    batch_size: BatchSize = 32,
+    batch_size: Annotated[int, BATCH_SIZE] = 32,
     as_json: Json = False,
 ) -> None:
     """Predict the classes of image files. Exits with 1 if some are unreadable.
@@ -81,7 +81,7 @@ def predict(
 
     files = find_images(images)
     predictor = load_predictor(run, which, device)
-    found = list(predictor.predict(files, topk=topk, flip=flip, batch_size=batch_size or 32))
+    found = list(predictor.predict(files, topk=topk, flip=flip, batch_size=batch_size))
     bad = [one for one in found if one.error is not None]
     if as_json:
         typer.echo(json.dumps([one.to_dict() for one in found], indent=1, ensure_ascii=False, allow_nan=False))
@@ -100,7 +100,7 @@ def features(
     out: Annotated[Path, typer.Option("--out", help="Output file, .npz or .parquet.")] = Path("features.npz"),
     which: Which = "best",
     device: Device = "auto",
-    batch_size: BatchSize = 32,
+    batch_size: Annotated[int, BATCH_SIZE] = 32,
 ) -> None:
     """Write pooled vectors of image files: arrays `vectors` (N, F), `images` (N,) in an .npz file.
 
@@ -113,7 +113,7 @@ def features(
 
     check_features_file(out)
     files = find_images(images)
-    vectors = load_predictor(run, which, device).features(files, batch_size=batch_size or 32)
+    vectors = load_predictor(run, which, device).features(files, batch_size=batch_size)
     write_features(out, files, vectors.numpy())
     tell(f"wrote {out}: {vectors.shape[0]:,} vectors of {vectors.shape[1]:,} numbers")
 
