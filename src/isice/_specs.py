@@ -20,7 +20,8 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     try:
         node = ast.parse(spec.strip(), mode="eval").body
     except (SyntaxError, ValueError) as error:
-        raise ValueError(f"{problem}; it cannot be parsed: {error}.") from None
+        reason = error.msg if isinstance(error, SyntaxError) else error
+        raise ValueError(f"{problem}; it cannot be parsed: {reason}.") from None
     if isinstance(node, ast.Name):
         return node.id, {}
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):

@@ -32,6 +32,7 @@ from ._invoke import invoke, main
         (["bench", "--batch-size", "0"], "batch_size ≥ 1, got 0"),
         (["train", "--data", "digit"], "Did you mean 'digits'?"),
         (["train", "--recipe", "smal"], "Did you mean 'small'?"),
+        (["train", "--pooling", "gap +"], "got 'gap +'; it cannot be parsed: invalid syntax."),
         (["eval", "nowhere"], "expected a run folder, got 'nowhere', which does not exist"),
         (["eval", "."], "expected a run folder, got '.', which has no checkpoints/; train first"),
         (["predict", ".", "a.png"], "expected a run folder, got '.', which has no checkpoints/"),

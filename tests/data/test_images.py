@@ -70,6 +70,13 @@ def test_broken_image_is_named(tmp_path: Path, how: str, suffix: str):
         read_image(path)
 
 
+def test_a_file_of_another_format_is_described_without_pillows_buffer(tmp_path: Path):
+    path = tmp_path / "page.jpg"
+    path.write_text("<html>Not found</html>", encoding="utf-8")
+    with pytest.raises(BadImageError, match=r"\(its format is unknown\)"):
+        read_image(path)
+
+
 def test_missing_files(tmp_path: Path):
     here = str(save_image(tmp_path / "a" / "here.jpg"))
     gone, nowhere = str(tmp_path / "a" / "gone.jpg"), str(tmp_path / "b" / "gone.jpg")

@@ -78,11 +78,12 @@ def test_a_given_file_is_checked_before_anything_runs(tmp_path, monkeypatch):
         ("vgg16.pth", b""),
         ("vgg16.pth", b"\x80\x02h\x05."),
         ("vgg16.bin", b"<html>Not found</html>"),
+        ("vgg16.bin", b"junk\n"),  # KeyError(174812789)
     ],
 )
 def test_an_unreadable_file_is_named_before_anything_runs(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=f"expected a readable file {name}"):
+    with pytest.raises(ValueError, match=rf"expected a readable file {name}, got \w+Error: "):
         find_all(tmp_path, [PRETRAINED])
 
 

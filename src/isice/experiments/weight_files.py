@@ -108,5 +108,5 @@ def _check_readable(path: Path) -> None:
 
         torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle raises nearly anything
-        reason = str(error).partition("\n")[0] or type(error).__name__
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise ValueError(f"weights: expected a readable file {path.name}, got {reason}; copy it again.") from error

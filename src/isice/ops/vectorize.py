@@ -39,10 +39,10 @@ def unvectorize(vector: Tensor) -> Tensor:
     """
     check_floating("unvectorize", vector)
     length = vector.shape[-1] if vector.ndim else 0
-    size = (math.isqrt(8 * length + 1) - 1) // 2
-    if length == 0 or size * (size + 1) // 2 != length:
+    size = max((math.isqrt(8 * length + 1) - 1) // 2, 1)
+    if size * (size + 1) // 2 != length:
         raise ValueError(
-            f"unvectorize: expected a last dimension D(D+1)/2, such as {size * (size + 1) // 2 or 1} or "
+            f"unvectorize: expected a last dimension D(D+1)/2, such as {size * (size + 1) // 2} or "
             f"{(size + 1) * (size + 2) // 2}, got {tuple(vector.shape)}; pass what vectorize() returned."
         )
     rows, columns = torch.triu_indices(size, size, device=vector.device)
