@@ -74,7 +74,7 @@ def train(
         train_run(config, folder, resume=mode, force=force)
     except KeyboardInterrupt:
         if is_main_process():
-            tell(f"interrupted; rerun the same command to resume, or: isice train --resume --out {folder}")
+            tell(f"interrupted; rerun the same command to resume {folder}")
         raise
     if is_main_process():
         show_report(folder)

@@ -46,7 +46,10 @@ def find_checkpoint(folder: Path, config: RunConfig, resume: str) -> Checkpoint 
         _check_same(checkpoint.meta["hash"], checkpoint.meta["config"], config, folder)
         return checkpoint
     if resume == "must":
-        raise FileNotFoundError(f"train: expected a run to resume in {str(folder)!r}, got no checkpoint there.")
+        raise FileNotFoundError(
+            f"train: expected a run to resume in {str(folder)!r}, got no checkpoint there; "
+            "name the folder of a run, or start one (resume='auto', without --resume)."
+        )
     metrics = folder / METRICS_FILE
     if metrics.is_file() and metrics.stat().st_size > 0:
         raise FileNotFoundError(
