@@ -23,6 +23,7 @@ from ._invoke import invoke, main
         (["run", "digits", "--set", "optim.lr=x"], "'optim.lr' to be of type float"),
         (["run", "digits", "--seeds", "a"], "expected --seeds like 0,1,2, got 'a'"),
         (["run", "digits", "--devices", ","], "expected --devices like 0,1 or cpu"),
+        (["run", "digits", "--devices", "gpu"], "expected a device like 'auto', 'cpu' or 'cuda:0', got 'gpu'"),
         (["run", "table5", "--limit", "metod=gap,isic"], "Did you mean method=gap,isic?"),
         (["report", "nowhere"], "got 'nowhere', which is none"),
         (["report", "tabel3"], "got 'tabel3', which is none. Did you mean 'table3'?"),

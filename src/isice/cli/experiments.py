@@ -145,11 +145,16 @@ def _parse_seeds(text: str | None) -> list[int] | None:
 
 
 def _parse_devices(text: str | None) -> list[str]:
-    """Parse ``"0,1"`` to ``["cuda:0", "cuda:1"]``; other names are kept."""
+    """Parse ``"0,1"`` to ``["cuda:0", "cuda:1"]``; other names of devices are kept."""
+    from ..train.launch import resolve_device
+
     words = [word.strip() for word in (text or "").split(",") if word.strip()]
     if text is not None and not words:
         raise ValueError(f"run: expected --devices like 0,1 or cpu, got {text!r}.")
-    return [f"cuda:{word}" if word.isdigit() else word for word in words]
+    names = [f"cuda:{word}" if word.isdigit() else word for word in words]
+    for name in names:
+        resolve_device(name)
+    return names
 
 
 def _measured(steps: list[Step]) -> list[Step]:
