@@ -43,6 +43,7 @@ def test_list_describes_one_pooling():
     assert "32,896 features" in text  # 256 · 257 / 2
     assert "sparsity=0.01" in text
     assert "n_iter: " in text
+    assert "backend: " not in text  # of the function, not of the layer
     assert "Did you mean 'isice'?" in str(CliRunner().invoke(cli.app, ["list", "isicee"]).exception)
 
 

@@ -84,12 +84,15 @@ def _describe(name: str) -> None:
     console.print(facts_table({**facts, "spec with defaults": layer.spec}.items()))
 
 
-def _documentation(documented: object) -> str:
-    """Return a docstring up to its example, with the arguments of the function it names."""
+def _documentation(documented: type) -> str:
+    """Return a docstring up to its example, with its options from the function it names."""
+    options = inspect.signature(documented).parameters
     text = inspect.cleandoc(documented.__doc__ or "").partition("\nExample:")[0].strip()
     for path in re.findall(r"Options as in :func:`([\w.]+)`", text):
         described = inspect.cleandoc(getattr(pydoc.locate(path), "__doc__", None) or "")
-        text += "\n\nArgs:" + re.split(r"\n(?=\w+:\n)", described.partition("\nArgs:")[2])[0].rstrip()
+        arguments = re.split(r"\n(?=\w+:\n)", described.partition("\nArgs:")[2])[0].rstrip()
+        entries = re.split(r"\n    (?=\w)", arguments)
+        text += "\n\nArgs:" + "".join(f"\n    {entry}" for entry in entries if entry.partition(":")[0] in options)
     return re.sub(r":\w+:`~?([^`]+)`", r"\1", text.replace("``", ""))
 
 
