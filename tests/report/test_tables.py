@@ -48,6 +48,12 @@ def test_failed_only_and_missing(tmp_path, write_run):
     ]
 
 
+def test_an_interrupted_run_has_not_failed(tmp_path, write_run):
+    write_run(tmp_path, "gap", 0, 0.5, status="interrupted")
+    write_run(tmp_path, "isice", 0, 0.0, status="failed")
+    assert [row[1] for row in result_table(load_results(tmp_path)).rows] == ["unfinished", "failed"]
+
+
 def test_columns_are_the_settings_that_vary(tmp_path, write_run):
     write_run(tmp_path, "gap", 0, 0.5)
     record = json.loads((tmp_path / "gap-0" / "record.json").read_text())

@@ -125,8 +125,9 @@ def _numbers(group: Group) -> tuple[str, ...]:
     done = group.finished
     seeds = f"{len(done)}" if len(done) >= group.expected else f"{len(done)} of {group.expected}"
     if not done:
-        failed = "failed" if group.records else MISSING
-        return (failed, MISSING, seeds, MISSING, MISSING)
+        states = [record["status"] for record in group.records]
+        state = "failed" if "failed" in states else "unfinished" if states else MISSING
+        return (state, MISSING, seeds, MISSING, MISSING)
     return (
         plus_minus([100 * record["accuracy"]["test"] for record in done]),
         plus_minus([100 * record["accuracy"]["val"] for record in done if "val" in record["accuracy"]]),
