@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,8 @@ from ._invoke import invoke, main
         (["bench", "--limit", "methd=gap"], "expected --limit axis=value"),
         (["bench", "--batch-size", "0"], "batch_size ≥ 1, got 0"),
         (["train", "--data", "digit"], "Did you mean 'digits'?"),
-        (["train", "--recipe", "smal"], "Did you mean 'small'?"),
         (["train", "--pooling", "gap +"], "got 'gap +'; it cannot be parsed: invalid syntax."),
+        (["train", "--recipe", "smal"], "Did you mean 'small'?"),
         (["eval", "nowhere"], "expected a run folder, got 'nowhere', which does not exist"),
         (["eval", "."], "expected a run folder, got '.', which has no checkpoints/; train first"),
         (["predict", ".", "a.png"], "expected a run folder, got '.', which has no checkpoints/"),
@@ -44,15 +45,15 @@ from ._invoke import invoke, main
         (["export", "several"], "got 'several', a folder of runs; name one of them, such as 'several/untrained'"),
         (["eval", "untrained", "--which", "newest"], "expected which to be one of 'best', 'last', got 'newest'"),
         (["eval", "untrained", "--split", "dev"], "expected split to be one of 'test', 'val', 'train', got 'dev'"),
+        (["eval", "untrained", "--set", "model.pooling=gap"], "settings of data, device and precision, got 'model.p"),
         (["eval", "untrained", "--set", "data.name=textures"], "there are 4 classes instead of 10"),
         (["predict", "nowhere", "a.png"], "expected a run folder, got 'nowhere'"),
-        (["eval", "untrained", "--set", "model.pooling=gap"], "settings of data, device and precision, got 'model.p"),
         (["predict", "untrained", "untrained"], "expected images in 'untrained', got none"),
         (["predict", "untrained", "*.jpg"], "expected images in '*.jpg', got none"),
-        (["export", "untrained", "--format", "onx"], "Did you mean 'onnx'?"),
-        (["export", "untrained", "--which", "last"], "checkpoints/last', which does not exist; use which='best'"),
         (["predict", "untrained", "no.jpg", "--batch-size", "0"], "expected batch_size ≥ 1, got 0"),
         (["features", "untrained", "no.jpg", "--batch-size", "0"], "expected batch_size ≥ 1, got 0"),
+        (["export", "untrained", "--format", "onx"], "Did you mean 'onnx'?"),
+        (["export", "untrained", "--which", "last"], "checkpoints/last', which does not exist; use which='best'"),
         (["push", "nowhere", "./x"], "expected a run folder, got 'nowhere'"),
         (["push", "untrained", "a/b/c"], "expected a repository like owner/name, got 'a/b/c'"),
     ],
@@ -87,6 +88,12 @@ def test_a_deprecated_setting_is_one_line_on_stderr(monkeypatch, capsys):
     status, _, err = main(monkeypatch, capsys, "run", "table3", "--set", "data.split=2", "--dry-run")
     assert status == 0
     assert set(err.splitlines()) == {"warning: config: 'data.split' is deprecated; write 'data.partition'."}
+
+
+def test_warnings_for_users_are_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(cli.reports, "show_report", lambda *_, **__: warnings.warn("data: skipped.", stacklevel=1))
+    status, _, err = main(monkeypatch, capsys, "report", "digits")
+    assert (status, err) == (0, "warning: data: skipped.\n")
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,8 @@ def _fail(message: str) -> NoReturn:
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
-    """Print a FutureWarning on one line; other warnings keep their file and line."""
-    if issubclass(category, FutureWarning):
+    """Print warnings for users on one line; those for developers keep their file and line."""
+    if issubclass(category, FutureWarning | UserWarning):
         _print_plain(Console(stderr=True), f"warning: {message}", "yellow")
     else:
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
