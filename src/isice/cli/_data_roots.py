@@ -39,15 +39,18 @@ def missing_data(cells: Iterable[Cell]) -> dict[DatasetKey, str]:
 
     Runs also need all images; a table or figure of datasets shows those that are there.
     """
-    found: dict[DatasetKey, tuple[DataConfig, bool]] = {}
+    configs: dict[DatasetKey, DataConfig] = {}
+    trained: set[DatasetKey] = set()
     for cell in cells:
         if (data := _data_of(cell)) is not None:
-            whole = not isinstance(cell.config, DatasetConfig)
-            found[data.name, data.root] = data, whole or found.get((data.name, data.root), (data, False))[1]
-    return {place: reason for place, asked in found.items() if (reason := _missing(*asked)) is not None}
+            configs[data.name, data.root] = data
+            if not isinstance(cell.config, DatasetConfig):
+                trained.add((data.name, data.root))
+    reasons = {key: _missing(config, all_images=key in trained) for key, config in configs.items()}
+    return {key: reason for key, reason in reasons.items() if reason is not None}
 
 
-def _missing(config: DataConfig, whole: bool) -> str | None:
+def _missing(config: DataConfig, *, all_images: bool) -> str | None:
     if config.root is None:
         return "no folder given"
     if config.download:
@@ -61,7 +64,7 @@ def _missing(config: DataConfig, whole: bool) -> str | None:
     info = dataset_info(config.name)
     try:
         loaded = info.load(config)
-        if whole:
+        if all_images:
             checked_classes(config, info, loaded)
     except (ValueError, OSError) as error:
         return str(error).removeprefix("data: ").rstrip(".")
