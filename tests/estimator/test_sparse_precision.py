@@ -278,11 +278,6 @@ def test_n_jobs_limits_the_threads_during_the_fit_only(size, monkeypatch):
         torch.set_num_threads(before)
 
 
-def test_unfitted_use_is_an_error():
-    with pytest.raises((NotFittedError, AttributeError)):
-        SparsePrecision().score(chain_samples(10))
-
-
 @pytest.mark.parametrize("model", [SparsePrecision(), SparsePrecisionCV(selection="ebic", sparsities=3)])
 def test_a_variable_that_is_constant_where_the_weight_is_positive_is_named(model):
     x = np.random.default_rng(0).normal(size=(60, 5))

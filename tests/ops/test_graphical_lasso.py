@@ -242,7 +242,7 @@ def test_unbounded_problems_are_reported_not_solved():
 )
 def test_input_that_cannot_be_solved_is_refused_with_a_reason(cov, options, message):
     with pytest.raises(ValueError, match=message):
-        graphical_lasso(cov, options.pop("sparsity", 0.1), **options)
+        graphical_lasso(cov, **{"sparsity": 0.1, **options})
 
 
 @settings(max_examples=40, deadline=None)
