@@ -104,7 +104,8 @@ def _has_its_shape(layer: Pooling) -> None:
 
 
 def _takes_an_empty_batch(layer: Pooling) -> None:
-    assert layer(random_features(layer, 0, 3, 3)).shape == (0, layer.out_features)
+    found = tuple(layer(random_features(layer, 0, 3, 3)).shape)
+    assert found == (0, layer.out_features), f"expected {(0, layer.out_features)}, got {found}"
 
 
 def _has_symmetric_matrices(layer: Pooling) -> None:
@@ -208,7 +209,8 @@ def _has_a_spec(layer: Pooling) -> None:
     other = _again(layer)
     assert type(other) is type(layer), f"{layer.spec!r} makes a {type(other).__name__}"
     assert repr(other) == repr(layer) == layer.spec, f"{layer.spec!r} makes {other!r}"
-    assert other.out_features == layer.out_features
+    lengths = layer.out_features, other.out_features
+    assert lengths[0] == lengths[1], f"{layer.spec!r} makes vectors of {lengths[1]} numbers instead of {lengths[0]}"
 
 
 def _refuses_wrong_input(layer: Pooling) -> None:

@@ -112,6 +112,19 @@ def test_options_that_a_spec_would_lose():
         register_pooling("positional")(largest("Positional", __init__=__init__))
 
 
+def test_a_missing_or_wrong_length_is_named():
+    register_pooling("endless")(largest("Endless", __init__=Pooling.__init__))
+    with pytest.raises(TypeError, match=r"endless: expected an attribute out_features, .* got none; set it"):
+        create_pooling("endless", 4)
+
+    def pool(self, x):
+        return x.mean(dim=(-2, -1))[:, 1:]
+
+    register_pooling("shorter")(largest("Shorter", pool=pool))
+    with pytest.raises(AssertionError, match=r"- empty batch: AssertionError: expected \(0, 4\), got \(0, 3\)"):
+        check_pooling(create_pooling("shorter", 4), trace=False)
+
+
 def python(code, path):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(path), str(ROOT / "src")]), "OMP_NUM_THREADS": "1"}
     return subprocess.run([sys.executable, "-W", "default", "-c", code], env=env, capture_output=True, text=True)

@@ -157,4 +157,7 @@ def create_pooling(spec: str, in_channels: int, *, num_classes: int | None = Non
         if num_classes is None:
             raise ValueError(f"{name}: expected num_classes, got None; pass it, because this layer returns logits.")
         options["num_classes"] = num_classes
-    return cls(in_channels, **options)
+    layer = cls(in_channels, **options)
+    if not hasattr(layer, "out_features"):
+        raise TypeError(f"{name}: expected an attribute out_features, the length of a vector, got none; set it.")
+    return layer
