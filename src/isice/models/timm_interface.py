@@ -39,8 +39,7 @@ class TimmInterface(nn.Module):
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recompute the backbone's activations in the backward pass, to save memory."""
-        network = getattr(self.backbone, "model", self.backbone)
-        method = getattr(network, "set_grad_checkpointing", None)
+        method = getattr(_network(self.backbone), "set_grad_checkpointing", None)
         if method is not None:
             method(enable)
         elif enable:
@@ -51,8 +50,7 @@ class TimmInterface(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Return the parameters of the backbone that timm excludes from weight decay."""
-        network = getattr(self.backbone, "model", self.backbone)
-        method = getattr(network, "no_weight_decay", None)
+        method = getattr(_network(self.backbone), "no_weight_decay", None)
         return {f"backbone.model.{name}" for name in (method() if method is not None else ())}
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], tuple[float, ...]]:
@@ -60,7 +58,7 @@ class TimmInterface(nn.Module):
 
         Layers of the backbone are grouped as in timm, by stages if ``coarse``; the head is last.
         """
-        network = getattr(self.backbone, "model", self.backbone)
+        network = _network(self.backbone)
         prefix = "backbone.model." if isinstance(self.backbone, Backbone) else "backbone."
         names = [name for name, _ in network.named_parameters()]
         method = getattr(network, "group_matcher", None)
@@ -71,6 +69,11 @@ class TimmInterface(nn.Module):
         head = max(layers.values(), default=-1) + 1
         numbers = {prefix + name: layer for name, layer in layers.items()}
         return lambda name: (numbers.get(name, head),)
+
+
+def _network(backbone: nn.Module) -> nn.Module:
+    """Return the network that a :class:`Backbone` wraps; the others are networks themselves."""
+    return backbone.model if isinstance(backbone, Backbone) else backbone
 
 
 def backbone_input(backbone: Backbone | SmallCNN | Identity) -> dict[str, Any]:
