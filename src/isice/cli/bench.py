@@ -33,8 +33,8 @@ def bench(
 ) -> None:
     """Measure training steps (Table 5 of the paper), and layers over channels and batch size.
 
-    Compare ratios to average pooling with the paper's, not seconds. On a CPU, layers are measured
-    up to 128 channels and batch size 8 by default; --limit selects other values.
+    Compare the ratios to average pooling with those of the paper, not the seconds. On a CPU, layers
+    are measured at 64 and 128 channels and batch size 8; --limit selects other values.
 
     Examples:
 
