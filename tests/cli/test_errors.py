@@ -148,6 +148,11 @@ def test_ctrl_c_says_how_to_resume(monkeypatch, capsys, tmp_path, arguments):
     assert "interrupted; rerun the same command to resume" in out
 
 
+@pytest.mark.parametrize("arguments", [["-h"], ["eval", "-h"]])
+def test_help_has_a_short_name(arguments):
+    assert "Usage" in invoke(*arguments)
+
+
 @pytest.mark.parametrize("arguments", [["predict", "run"], ["push", "run"], ["eval"], ["export"]])
 def test_missing_arguments_are_usage_errors(monkeypatch, capsys, arguments):
     status, _, err = main(monkeypatch, capsys, *arguments)

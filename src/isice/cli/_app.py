@@ -27,6 +27,7 @@ app = typer.Typer(
     epilog="Exit status: 0 success, 1 partial failure (the rest is done), 2 invalid input, 130 interrupted. "
     "ISICE_DEBUG=1 shows tracebacks.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
