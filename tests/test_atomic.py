@@ -30,6 +30,13 @@ from tests._faults import FAULTS, inject
 MOST_OPERATIONS = 200
 
 
+def test_an_error_names_the_file_that_was_asked_for(tmp_path):
+    path = tmp_path / "missing" / "record.json"
+    with pytest.raises(FileNotFoundError) as caught:
+        write_atomically(path, "text")
+    assert caught.value.filename == str(path)
+
+
 def network(seed):
     torch.manual_seed(seed)
     return create_model("small_cnn", pooling="gap", num_classes=2, reduce=4, in_chans=1)

@@ -24,8 +24,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     try:
         write_synced(partial, content.encode() if isinstance(content, str) else content)
         partial.replace(path)
-    except BaseException:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from error  # not the temporary name
         raise
 
 
