@@ -23,9 +23,13 @@ def test_one_row_per_configuration(runs):
     ]
 
 
-def test_a_copied_folder_is_not_another_run(runs):
+@pytest.mark.parametrize("started", [None, "1999-01-01T00:00:00+00:00"])
+def test_a_copied_or_repeated_run_is_not_another_seed(runs, started):
     before = result_table(load_results(runs)).rows
-    shutil.copytree(runs / "gap-0", runs / "copy" / "gap-0")
+    path = shutil.copytree(runs / "gap-0", runs / "copy" / "gap-0") / "record.json"
+    if started is not None:
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps(record | {"started": started, "accuracy": {"test": 0.01}}))
     assert result_table(load_results(runs)).rows == before
 
 

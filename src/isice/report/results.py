@@ -92,9 +92,15 @@ def _complete_records(folder: Path) -> list[Record]:
     return whole
 
 
-def _without_copies(records: list[Record]) -> list[Record]:
-    """Return one record of each run: a copy of its folder is not another run."""
-    return list({(record["hash"], record["started"]): record for record in records}.values())
+def _one_per_config(records: list[Record]) -> list[Record]:
+    """Return the newest record of each config and seed, a finished one if there is one.
+
+    A copied folder or a repetition with the same seed is not another seed.
+    """
+    best: dict[str, Record] = {}
+    for record in sorted(records, key=lambda record: (record["status"] == "finished", record["started"])):
+        best[record["hash"]] = record
+    return [record for record in records if best[record["hash"]] is record]
 
 
 def _missing_fields(record: Record) -> list[str]:
@@ -108,7 +114,7 @@ def _missing_fields(record: Record) -> list[str]:
 
 def _planned_results(manifest: Manifest, records: list[Record]) -> Results:
     """Group by the experiment's cells; skip other configurations, include further seeds."""
-    by_family = records_by_family(_without_copies(records))
+    by_family = records_by_family(_one_per_config(records))
     axes = [axis for axis, values in manifest.axes.items() if axis in manifest.cells[0].at and len(values) > 1]
     families: dict[tuple[str, ...], dict[str, None]] = {}
     expected: dict[tuple[str, ...], int] = {}
@@ -143,8 +149,9 @@ def _own_records(folder: Path) -> tuple[list[Record], tuple[str, ...]]:
     if not records:
         raise FileNotFoundError(f"report: expected record.json files under {str(folder)!r}, got none; run first.")
     apart = sorted(path.parent for path in folder.rglob(EXPERIMENT_FILE) if path.parent != folder)
-    own = [record for record in records if not any(Path(record["folder"]).is_relative_to(other) for other in apart)]
-    own = _without_copies(own)
+    own = _one_per_config(
+        [record for record in records if not any(Path(record["folder"]).is_relative_to(other) for other in apart)]
+    )
     if not own:
         listed = ", ".join(str(path) for path in apart)
         raise ValueError(
