@@ -10,6 +10,7 @@ from isice.train.stages import plan_stages, set_trainable, set_training_mode
 def model():
     parts = nn.Module()
     parts.backbone = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    parts.reduce = nn.Identity()
     parts.pooling = nn.Flatten()
     parts.classifier = nn.Linear(2, 2)
     return parts
@@ -37,6 +38,8 @@ def test_without_a_rate_of_its_own_the_first_stage_has_the_runs():
 def test_unknown_module_is_an_error():
     with pytest.raises(ValueError, match=r"optim.freeze to name modules.*got 'backbon'. Did you mean 'backbone'"):
         plan_stages(model(), OptimConfig(freeze=("backbon",)))
+    with pytest.raises(ValueError, match=r"optim.head_parts to name modules.*got 'clasifier'. Did you mean 'class"):
+        plan_stages(model(), OptimConfig(head_epochs=1, head_parts=("clasifier",)))
 
 
 def test_freezing_and_unfreezing():

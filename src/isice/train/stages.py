@@ -21,9 +21,10 @@ class Stage:
 
 def plan_stages(model: nn.Module, optim: OptimConfig) -> list[Stage]:
     """Return one stage, or two if ``optim.head_epochs`` is set: first the head, then everything."""
-    _check_names(model, optim.freeze)
+    _check_names(model, "optim.freeze", optim.freeze)
     stages = []
     if optim.head_epochs:
+        _check_names(model, "optim.head_parts", optim.head_parts)
         others = [name for name, _ in model.named_children() if name not in optim.head_parts]
         schedule = replace(
             optim,
@@ -53,11 +54,11 @@ def set_training_mode(model: nn.Module, frozen: Iterable[str]) -> None:
         model.get_submodule(name).eval()
 
 
-def _check_names(model: nn.Module, names: Iterable[str]) -> None:
+def _check_names(model: nn.Module, setting: str, names: Iterable[str]) -> None:
     known = [name for name, _ in model.named_modules() if name]
     for name in names:
         if name not in known:
             raise ValueError(
-                f"train: expected optim.freeze to name modules of the model, such as {known[0]!r}, got {name!r}."
+                f"train: expected {setting} to name modules of the model, such as {known[0]!r}, got {name!r}."
                 f"{suggestion(name, known)}"
             )
