@@ -204,6 +204,12 @@ def test_running_short_warns_with_the_gap():
     assert float(result.gap) > 1e-4 * 15
 
 
+def test_the_warning_says_where_float32_is_the_limit():
+    with pytest.warns(NotConvergedWarning, match=r"in \d{1,3} iterations; .*; float32 does not represent") as caught:
+        graphical_lasso(sample_cov(12, 5, seed=1).float(), 0.01, tol=1e-12)
+    assert "max_iter" not in str(caught[0].message)
+
+
 def test_unbounded_problems_are_reported_not_solved():
     cov = torch.ones(2, 2, dtype=torch.float64)
     weights = torch.eye(2, dtype=torch.float64)

@@ -214,7 +214,7 @@ def _cpu_path(
     path = cpu_path(standard, unit, deviation, sparsities.tolist(), tol, max_iter)
     del first, second, standard, unit  # release their memory
     for outputs in path:
-        warn_unless_converged(outputs.gap, tol * size, max_iter, cov.dtype)
+        warn_unless_converged(outputs, tol * size, max_iter, cov.dtype)
         yield GraphicalLassoResult(*(t.reshape((*shape, *t.shape[1:])) for t in outputs))
         del outputs
 

@@ -165,7 +165,7 @@ def graphical_lasso_op(
             failed = result.gap > tol * cov.shape[-1]  # in float64, of the result as rounded
             if not double and bool(failed.any()):
                 result = _continue_in_float64(problem, result, failed, wanted, max_iter)
-        warn_unless_converged(result.gap, tol * cov.shape[-1], max_iter, cov.dtype)
+        warn_unless_converged(result, tol * cov.shape[-1], max_iter, cov.dtype)
         return tuple(tensor.contiguous() for tensor in result)  # type: ignore[return-value]
 
 
@@ -189,22 +189,23 @@ def _continue_in_float64(problem: Problem, result: Outputs, failed: Tensor, tol:
     return result
 
 
-def warn_unless_converged(gap: Tensor, bound: float, max_iter: int, dtype: torch.dtype) -> None:
-    above = gap > bound
+def warn_unless_converged(result: Outputs, bound: float, max_iter: int, dtype: torch.dtype) -> None:
+    """Warn of gaps above ``bound``, with what to do about them."""
+    above = result.gap > bound
     if bool(above.any()):
-        worst = float(gap.max())
+        worst, iterations = float(result.gap.max()), int(result.n_iter[above].max())
         advice = (
             "no positive definite dual point was found, so the problem may have no solution: check that cov is "
             "positive semi-definite and that the weights are not zero where it is singular; a singular matrix with a "
             "tiny sparsity may only need a larger max_iter"
             if math.isinf(worst)
             else "raise max_iter or tol"
-            if dtype == torch.float64
-            else "raise max_iter or tol, or pass float64"
+            if dtype == torch.float64 or iterations >= max_iter
+            else "float32 does not represent a more accurate result; raise tol or pass float64"
         )
         warnings.warn(
-            f"graphical_lasso: {int(above.sum())} of {gap.numel()} matrices did not converge in {max_iter} iterations; "
-            f"expected a duality gap of at most {bound:.3g}, the largest gap is {worst:.3g}; {advice}.",
+            f"graphical_lasso: {int(above.sum())} of {len(above)} matrices did not converge in {iterations} "
+            f"iterations; expected a duality gap of at most {bound:.3g}, the largest gap is {worst:.3g}; {advice}.",
             NotConvergedWarning,
             stacklevel=2,
         )
