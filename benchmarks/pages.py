@@ -10,6 +10,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 MISSING = "—"
+_NUMBER = re.compile(rf"[+−-]?\d|{MISSING}|$")
 
 
 def read_results(name: str) -> dict[str, Any]:
@@ -18,7 +19,7 @@ def read_results(name: str) -> dict[str, Any]:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table whose columns are right-aligned except the first.
+    """Return a Markdown table; columns of numbers are right-aligned, except the first.
 
     Example:
         >>> print(table(["D", "ms"], [("32", "0.5")]))
@@ -26,8 +27,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         | --- | ---: |
         | 32 | 0.5 |
     """
-    rule = ["---", *["---:"] * (len(header) - 1)]
-    lines = [header, rule, *(list(rows) or [[MISSING] * len(header)])]
+    cells = [*rows] or [[MISSING] * len(header)]
+    numbers = [all(_NUMBER.match(cell) for cell in column) for column in zip(*cells, strict=True)]
+    rule = ["---", *("---:" if number else "---" for number in numbers[1:])]
+    lines = [header, rule, *cells]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -48,22 +48,11 @@ def comparisons() -> str:
     rows = []
     for setting, found in sorted(_by_setting().items()):
         if len(found) > 1:
-            link = f"[{setting.epochs}](../benchmarks/results/{setting.folder}/README.md)"
-            facts = (
-                f"{setting.backbone}, {setting.data}, {setting.size} px",
-                f"{setting.images:,}",
-                link,
-                setting.recipe,
-            )
-            rows.append((*facts, *(_accuracy(found.get(pooling, [])) for pooling in POOLINGS)))
-    header = [
-        "network, dataset, images",
-        "training images",
-        "epochs",
-        "recipe",
-        *(f"`{pooling}`" for pooling in POOLINGS),
-    ]
-    return table(header, rows)
+            link = f"[{setting.epochs} epochs](../benchmarks/results/{setting.folder}/README.md)"
+            place = f"{setting.backbone}, {setting.data}, {setting.size} px"
+            facts = f"{place}, {link} of {setting.images:,} images, {setting.recipe}"
+            rows.append((facts, *(_accuracy(found.get(pooling, [])) for pooling in POOLINGS)))
+    return table(["network, dataset, training", *(f"`{pooling}`" for pooling in POOLINGS)], rows)
 
 
 def _by_setting() -> dict[Setting, dict[str, list[float]]]:
