@@ -14,24 +14,21 @@ CHANNELS, CLASSES = 256, 1000
 
 HEADER = f"""# Methods
 
-Generated from the registry by `python docs/build.py methods`; do not edit.
+<!-- Generated from the registry by `python docs/build.py methods`; do not edit. -->
 
-A pooling maps a feature map (B, C, H, W) to vectors (B, out_features):
+All poolings and their options; [choosing.md](choosing.md) helps to choose one,
+[benchmarks.md](benchmarks.md) says what it costs. A pooling maps a feature map (B, C, H, W) to
+vectors (B, out_features):
 
 ```text
-isice.create_pooling("isqrt_cov(n_iter=5)", in_channels=256)         # the layer alone
-isice.attach(timm_model, pooling="partial_correlation", reduce=256)  # in a timm model
-isice train --pooling "isice(sparsity=0.001)" …                      # on the command line
+# the layer alone, in a timm model, and on the command line
+isice.create_pooling("isqrt_cov(n_iter=5)", in_channels=256)
+isice.attach(timm_model, pooling="partial_correlation", reduce=256)
+isice train --pooling "isice(sparsity=0.001)" …
 ```
 
-Start with `partial_correlation`: it is the most accurate pooling of the
-[CUB-200 records](../README.md#why) and costs little more than average pooling. With fewer positions
-H·W than channels a covariance is singular. The ridge of this pooling makes that harmless; for most
-others that invert a covariance, or take its root or logarithm, a network warns: reduce the channels
-(`reduce=`) or enlarge the images. What each pooling costs: [benchmarks.md](benchmarks.md).
-
-Output sizes are for C = {CHANNELS} and default options. Three words tell how well a definition is
-known:
+The numbers of features are for C = {CHANNELS} and default options; the
+[glossary](glossary.md#symbols) has the symbols. Three words tell how well a definition is known:
 
 - **verified**: read in the authors' or another public implementation, which is named; only guards
   against rounding may differ, such as an ε or a floor for eigenvalues;
@@ -44,14 +41,13 @@ None says that published accuracies were reproduced.
 
 
 def describe(name: str) -> str:
-    """Return the section of one pooling: what it computes, source, size, options."""
+    """Return the section of one pooling: what it computes, source, options."""
     cls = pooling_class(name)
     summary, _ = sections(cls)
     lines = [f"## {name}", "", f"`isice.pooling.{name}.{cls.__name__}`", "", summary.strip(), ""]
     lines += [f"- Source: {cls.reference}"]
     lines += [f"- Definition: {cls.fidelity}" + (f"; assumed: {cls.assumed}" if cls.assumed else "")]
     lines += [f"- Evidence: {cls.evidence}"]
-    lines += [f"- Output: {size(name)}"]
     defaults = cls.option_defaults()
     if defaults:
         lines += [f"- Default: `{_layer(name).spec}`", "", *options(cls)]
@@ -78,14 +74,19 @@ def sections(documented: Any) -> tuple[str, str]:
 
 
 def options(cls: type[Pooling]) -> list[str]:
-    """Return the options as list items, as the class, its parents or its function document them."""
+    """Return the options as list items, as the class, its parents or its function document them.
+
+    Those of a parent that is a pooling itself (``**options``) are described in its section.
+    """
     items: dict[str, str] = {}
     for owner in cls.__mro__:
         described = [owner]
         described += [pydoc.locate(path) for path in re.findall(r"Options as in :func:`([\w.]+)`", owner.__doc__ or "")]
         for documented in described:
             items = {**arguments(sections(documented)[1]), **items}
-    return [f"- `{name}`: {items[name]}" if name in items else f"- `{name}`" for name in cls.option_defaults()]
+        if "**options" in items:
+            break
+    return [f"- `{name}`: {items[name]}" for name in (*cls.option_defaults(), "**options") if name in items]
 
 
 def arguments(text: str) -> dict[str, str]:
@@ -95,9 +96,9 @@ def arguments(text: str) -> dict[str, str]:
 
 
 def size(name: str) -> str:
-    """Return the output size in words."""
+    """Return the number of output features, or of logits."""
     layer = _layer(name)
-    return f"{CLASSES} logits" if layer.needs_num_classes else f"{layer.out_features:,} features"
+    return f"{CLASSES:,} logits" if layer.needs_num_classes else f"{layer.out_features:,}"
 
 
 def _layer(name: str) -> Pooling:
@@ -106,7 +107,7 @@ def _layer(name: str) -> Pooling:
 
 def pages() -> dict[Path, str]:
     """Return the whole page."""
-    table = ["| pooling | computes | output | definition |", "|---|---|---|---|"]
+    table = ["| pooling | computes | features | definition |", "|---|---|--:|---|"]
     for name in list_poolings():
         cls = pooling_class(name)
         summary = markdown(sections(cls)[0].strip().splitlines()[0]).rstrip(".").replace("|", "\\|")

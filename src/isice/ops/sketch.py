@@ -64,7 +64,7 @@ def random_hashes(n_sketches: int, in_channels: int, n_out: int, seed: int) -> t
 
 @full_precision
 def count_sketch(x: Tensor, index: Tensor, sign: Tensor, n_out: int) -> Tensor:
-    """Compute the count sketch ψ(x)_k = Σ_{i: index(i) = k} sign(i)·x_i: (..., C) → (..., n_out).
+    """Compute the count sketch ψ(x)_k = Σ sign(i)·x_i over index(i) = k: (..., C) → (..., n_out).
 
     ``index`` and ``sign`` (C,) are one hash. On a GPU the order of summation is not fixed, so
     results may differ by rounding unless ``torch.use_deterministic_algorithms(True)`` is set.

@@ -27,9 +27,7 @@ class BilinearPooling(Pooling):
 
     reference = "Lin, RoyChowdhury, Maji: Bilinear CNN Models for Fine-grained Visual Recognition, ICCV 2015"
     fidelity = "verified"
-    evidence = (
-        "cvl-umass/bilinear-cnn and HaoMood/bilinear-cnn, whose formula tests/pooling/test_bilinear.py writes out"
-    )
+    evidence = "cvl-umass/bilinear-cnn and HaoMood/bilinear-cnn; formula in tests/pooling/test_bilinear.py"
 
     def __init__(self, in_channels: int, *, upper_triangle: bool = False, eps: float = 1e-5) -> None:
         super().__init__(in_channels)

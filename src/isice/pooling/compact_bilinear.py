@@ -26,10 +26,7 @@ class CompactBilinear(Pooling):
 
     reference = "Gao, Beijbom, Zhang, Darrell: Compact Bilinear Pooling, CVPR 2016"
     fidelity = "verified"
-    evidence = (
-        "gy20073/compact_bilinear_pooling (Matlab and Caffe), "
-        "whose formula tests/pooling/test_compact_bilinear.py writes out"
-    )
+    evidence = "gy20073/compact_bilinear_pooling (Matlab and Caffe); formula in tests/pooling/test_compact_bilinear.py"
 
     index: Tensor
     sign: Tensor

@@ -22,7 +22,7 @@ class DeepKSPD(Pooling):
 
     Args:
         theta: Initial θ; None for the reciprocal of the mean squared distance between channels of
-            training features (:func:`isice.initialize`), and 1 before.
+            training features (:func:`isice.initialize`), and 1 until then.
         eps: Ridge ε of K + εI; equal channels make K singular.
 
     Example:

@@ -11,10 +11,11 @@ from . import Pooling, register_pooling
 
 @register_pooling
 class HIHCA(Pooling):
-    """HIHCA: trained polynomial features Σ_t ∏_{s≤r} (U_{r,s} x_t), signed square root, ℓ2 norm.
+    """HIHCA: trained polynomial features Σ_t ∏_s (U_s x_t), signed square root, ℓ2 norm.
 
-    The published network concatenates several layers, each with a trained scale; here the input is
-    one. Output size: ``n_features`` if homogeneous, else C + (degree − 1)·n_features.
+    The product of degree r runs over s = 1 … r. The published network concatenates several layers,
+    each with a trained scale; this one takes one feature map. Output size: ``n_features`` if
+    homogeneous, else C + (degree − 1)·n_features.
 
     Args:
         degree: Highest degree r of the polynomial.
@@ -32,7 +33,7 @@ class HIHCA(Pooling):
         "Visual Categorization, ICCV 2017"
     )
     fidelity = "reconstructed"
-    evidence = "cssjcai/hihca (hihca_main.m) for one map, whose formula tests/pooling/test_hihca.py writes out"
+    evidence = "cssjcai/hihca (hihca_main.m) for one map; formula in tests/pooling/test_hihca.py"
     assumed = "one feature map instead of several layers with trained factors; degree 2"
 
     def __init__(

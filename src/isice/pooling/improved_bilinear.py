@@ -28,10 +28,7 @@ class ImprovedBilinearPooling(BilinearPooling):
 
     reference = "Lin, Maji: Improved Bilinear Pooling with CNNs, BMVC 2017"
     fidelity = "verified"
-    evidence = (
-        "cvl-umass/bilinear-cnn and msubhransu/matrix-sqrt, "
-        "whose formula tests/pooling/test_improved_bilinear.py writes out"
-    )
+    evidence = "cvl-umass/bilinear-cnn and msubhransu/matrix-sqrt; formula in tests/pooling/test_improved_bilinear.py"
 
     def __init__(self, in_channels: int, *, n_iter: int = 5, upper_triangle: bool = False, eps: float = 1e-5) -> None:
         super().__init__(in_channels, upper_triangle=upper_triangle, eps=eps)

@@ -19,8 +19,8 @@ class ISQRTCov(ScaledPooling):
         n_iter: Newton–Schulz steps N.
         scale: Factor applied to the output.
         learn_scale: Train the logarithm of this factor.
-        standardize: Divide the output by the standard deviation measured by :meth:`init_from`,
-            then multiply by ``scale``.
+        standardize: Divide the output by the standard deviation that :func:`isice.initialize`
+            measures, then multiply by ``scale``.
 
     Example:
         >>> ISQRTCov(8)(torch.rand(2, 8, 7, 7)).shape

@@ -26,7 +26,8 @@ class KernelPooling(Pooling):
         order: Highest order p.
         n_features: Sketch size of each order.
         gamma: γ of the Gaussian kernel; None for the reciprocal of the mean inner product of two
-            positions of an image in training features (:func:`isice.initialize`), and 1 before.
+            positions of an image in training features (:func:`isice.initialize`), and 1 until
+            then.
         normalize_input: Normalise every position to unit length, as the Taylor expansion assumes.
         seed: Seed of the hashes, which are saved with the model.
 

@@ -17,7 +17,8 @@ class LowRankBilinear(Pooling):
 
     Args:
         num_classes: Number of classes; the layer returns their logits.
-        n_components: Rows of the projection P, at first principal components (:meth:`init_from`).
+        n_components: Rows of the projection P, which :func:`isice.initialize` sets to principal
+            components.
         rank: Columns of U⁺ and U⁻ together; an even number.
         power_norm: Apply a signed square root to X̃. The published code also trains an exponent.
         average: Divide by the number of positions n. The published code sums over them.

@@ -24,7 +24,7 @@ class MPNCOV(SPDPooling):
 
     reference = "Li, Xie, Wang, Zuo: Is Second-order Information Helpful for Large-scale Visual Recognition?, ICCV 2017"
     fidelity = "verified"
-    evidence = "jiangtaoxie/MPN-COV (EIG.m, mpn_cov_cpu.cpp), whose formula tests/pooling/test_mpn_cov.py writes out"
+    evidence = "jiangtaoxie/MPN-COV (EIG.m, mpn_cov_cpu.cpp); formula in tests/pooling/test_mpn_cov.py"
 
     def __init__(self, in_channels: int, *, power: float = 0.5) -> None:
         super().__init__(in_channels)

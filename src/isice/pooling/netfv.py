@@ -15,8 +15,9 @@ class NetFV(Pooling):
     """NetFV: moments of (x − μ_k)/σ_k, softly assigned to K components (Fisher vector).
 
     The assignment is softmax_k(w_kᵀx + b_k), trained independently of μ and σ as in NetVLAD. It
-    starts as the posterior of an isotropic mixture around random means or, after :meth:`init_from`,
-    k-means centres. A signed square root and ℓ2 normalisation follow; 2·K·C features.
+    starts as the posterior of an isotropic mixture around random means or, after
+    :func:`isice.initialize`, k-means centres. A signed square root and ℓ2 normalisation follow;
+    2·K·C features.
 
     Args:
         n_components: Mixture components K.

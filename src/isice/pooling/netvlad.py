@@ -14,16 +14,16 @@ from ._descriptors import sample_descriptors
 class NetVLAD(Pooling):
     """NetVLAD: residuals to K trained centres, V_k = Σ_t a_k(x_t)(x_t − c_k), softly assigned.
 
-    Positions, each V_k and the whole vector of K·C features are ℓ2-normalised. The assignment is a
-    = softmax_k(w_kᵀx) without bias, as the authors prefer. It starts at w = α·c/‖c‖; then w and c
-    are trained independently. Training starts from k-means centres of training features
-    (:func:`isice.initialize`); a new layer has random directions.
+    Positions, each V_k and the whole vector of K·C features are ℓ2-normalised. The assignment is
+    a = softmax_k(w_kᵀx) without bias, as the authors prefer. It starts at w = α·c/‖c‖; then w and c
+    are trained independently. Centres are random directions until :func:`isice.initialize` sets
+    them by k-means.
 
     Args:
         n_clusters: Number of centres K.
-        alpha: Sharpness α of the initial assignment, which :meth:`init_from` computes.
+        alpha: Sharpness α of the initial assignment, which :func:`isice.initialize` computes.
         eps: Added to the squared norm of a position. It bounds the gradient of an empty position by
-            1/√ε, a number that float16 can hold. Words are normalised as in the authors' code.
+            1/√ε, a number that float16 can hold.
         seed: Seed of the initial centres.
 
     Example:
@@ -33,7 +33,7 @@ class NetVLAD(Pooling):
 
     reference = "Arandjelović et al.: NetVLAD: CNN Architecture for Weakly Supervised Place Recognition, CVPR 2016"
     fidelity = "verified"
-    evidence = "Relja/netvlad (addLayers.m, layerVLAD.m), whose formula tests/pooling/test_netvlad.py writes out"
+    evidence = "Relja/netvlad (addLayers.m, layerVLAD.m); formula in tests/pooling/test_netvlad.py"
     wants_data = True
 
     def __init__(

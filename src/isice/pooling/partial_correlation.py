@@ -44,8 +44,8 @@ class PartialCorrelation(ScaledPooling):
         learn_ridge: Train the logarithm of the ridge, or of a factor if a rule estimates it.
         scale: Factor applied to the output.
         learn_scale: Train the logarithm of this factor.
-        standardize: Divide the output by the standard deviation measured by :meth:`init_from`,
-            then multiply by ``scale``.
+        standardize: Divide the output by the standard deviation that :func:`isice.initialize`
+            measures, then multiply by ``scale``.
 
     Example:
         >>> PartialCorrelation(8)(torch.rand(2, 8, 7, 7)).shape

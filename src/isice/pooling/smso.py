@@ -31,7 +31,7 @@ class SMSO(Pooling):
 
     reference = "Yu, Salzmann: Statistically-motivated Second-order Pooling, ECCV 2018"
     fidelity = "reconstructed"
-    evidence = "kcyu2014/smsop for the formula, which tests/pooling/test_smso.py writes out"
+    evidence = "kcyu2014/smsop; formula in tests/pooling/test_smso.py"
     assumed = "2048 features; no batch normalisation by default, since the published tables do not say"
 
     def __init__(

@@ -27,8 +27,8 @@ class SpectralMap(ScaledPooling):
         normalize: ``"none"``, or ``"correlation"`` to scale the result to unit diagonal.
         scale: Factor applied to the output.
         learn_scale: Train the logarithm of this factor.
-        standardize: Divide the output by the standard deviation measured by :meth:`init_from`,
-            then multiply by ``scale``.
+        standardize: Divide the output by the standard deviation that :func:`isice.initialize`
+            measures, then multiply by ``scale``.
 
     Example:
         >>> SpectralMap(8, ridge=10)(torch.rand(2, 8, 7, 7)).shape
