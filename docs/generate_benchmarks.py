@@ -14,22 +14,21 @@ RECORDS = ("heads_cuda", "heads_h200_batch128", "heads_cpu")
 
 HEADER = """# What each pooling costs
 
-Generated from `benchmarks/results/` by `python docs/build.py benchmarks`; do not edit.
+<!-- Generated from `benchmarks/results/` by `python docs/build.py benchmarks`; do not edit. -->
+
+Time and memory of every pooling layer alone, on a GPU and on a CPU thread. Whole training steps,
+precision modes and numerical error on a GPU: [gpu.md](gpu.md).
 
 | column | meaning |
 |---|---|
-| forward, fwd+bwd | median time of the layer, without and with the backward pass; `*`: one run |
+| forward, fwd+bwd | median time without and with the backward pass; `*`: one run |
 | saved MiB | memory that autograd saves for the backward pass |
 | peak MiB | peak memory beyond input and weights (GPU only) |
 
-Rows are sorted by fwd+bwd. A layer whose first run took more than 2 s was timed once (`*`).
-
-Layers ran on random ReLU features at the options that were the default when the record was written.
-A row names those that have changed since, such as `method` of `partial_correlation`, so its times
-in two tables can be those of different options. Short GPU times are mostly launch overhead, which a
-training step hides. CPU times are processor times of one thread. `python benchmarks/heads.py`
-measures your machine. Whole training steps, precision modes and accuracy on a GPU:
-[gpu.md](gpu.md).
+Rows are sorted by fwd+bwd. A layer whose first run took more than 2 s was timed once (`*`). Layers
+ran on random ReLU features at the options that were the default when the record was written; a row
+names those that no longer are. Short GPU times are mostly launch overhead, which a training step
+hides. CPU times are processor times. `python benchmarks/heads.py` measures your machine.
 """
 
 

@@ -1,14 +1,14 @@
 """Heat maps and class maps of three poolings
 
 Heads with different poolings learn to tell crops of two photographs apart, a temple and a flower,
-from the features of an EfficientNet that stays as it is. They then see both photographs side by
-side. Upper row: the mean of the features after the reduction, as in the paper's appendix. It shows
-where a network is active, not why. Lower rows: class maps, from the gradient of a class score.
-Grad-CAM is exactly zero for covariance-based poolings, because they do not depend on channel means;
+from the features of a frozen EfficientNet. They then see both photographs side by side. Upper row:
+the mean of the features after the reduction, as in the paper's appendix. It shows where a network
+is active, not why. Lower rows: class maps, from the gradient of a class score. Grad-CAM is exactly
+zero for covariance-based poolings, because they do not depend on channel means;
 `isice.explain.class_maps` computes a map that is defined for every pooling. The captions give the
 share of its positive values on the half that shows the class. With two photographs this
 demonstrates the maps; it does not rank the poolings. The picture was drawn with ImageNet weights,
-the second argument; without them the features are those of a random network.
+the script's second argument; without it the EfficientNet is random.
 
 Usage: python examples/plot_heat_maps.py [figure.png] [tf_efficientnet_lite0.safetensors]
 """

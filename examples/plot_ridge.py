@@ -1,11 +1,11 @@
-"""How much shrinkage photographs of birds want, before anything is trained
+"""Which ridge is best for photographs of birds, on frozen features
 
 A linear classifier on frozen features of VGG-16, fitted in closed form, so that neither a learning
 rate nor the scale of the output matters; accuracy on training images of CUB-200-2011 that are held
 out. Left: the ridge of partial correlation, with moments about zero and about the mean of each
 channel; lines are other poolings. Right: a ridge of 10 without the division by the diagonal of the
 inverse, and other functions of the eigenvalues; these differ by less than chance. All numbers are
-from a record; here is [their table](internals/linear_probe.md).
+from a record ([table](internals/linear_probe.md)).
 
 Usage: python examples/plot_ridge.py [figure.png]
 """
