@@ -78,7 +78,7 @@ def test_every_command_of_the_guide_runs(tmp_path, monkeypatch):
         if kind == "python":
             exec(block, {})
             continue
-        for line in block.splitlines():
+        for line in block.replace("\\\n", "").splitlines():
             program, *arguments = shlex.split(line)
             assert program == "isice"
             invoke(*arguments)
