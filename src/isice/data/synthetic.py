@@ -30,8 +30,8 @@ def texture_covariances(
 
     The channels form pairs, different in each class, with correlation 0.8. In the family
     ``"partial"`` two strong factors, equal in all classes, are added: the covariances are nearly
-    equal (entries differ by at most 0.12), the partial correlations are not. They cannot be exactly
-    equal, because covariance and partial correlations (with variances) determine each other.
+    equal (entries differ by at most 0.12), the partial correlations are not. Covariances cannot be
+    exactly equal, because they determine the partial correlations.
     """
     check_choice("texture_covariances", "family", family, FAMILIES)
     check_int("texture_covariances", "n_classes", n_classes, minimum=2)
@@ -58,7 +58,8 @@ def _paired(channels: int, generator: torch.Generator) -> Tensor:
 def gaussian_fields(covariances: Tensor, *, size: int, smoothness: float = 0.5, seed: int = 0) -> Tensor:
     """Draw one Gaussian field with mean zero on a torus for each channel covariance (B, C, C).
 
-    ``smoothness`` is the weight of neighbours in a 3×3 blur of equal variance, 0 for white noise.
+    ``smoothness`` is the weight of neighbours in a 3×3 blur that keeps the variance; 0 is white
+    noise.
     """
     check_int("gaussian_fields", "size", size, minimum=3)
     check_number("gaussian_fields", "smoothness", smoothness)

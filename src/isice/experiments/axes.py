@@ -80,7 +80,7 @@ def _read_axis(name: str, table: Any) -> Axis:
 def _read_value(name: str, content: dict[str, Any]) -> Value:
     label, recipe, repeat = content.pop("label", name), content.pop("recipe", None), content.pop("repeat", {})
     kind = content.pop("kind", None)
-    # In experiments of other jobs "pooling" is a setting, whose value is a text.
+    # For other kinds of job "pooling" is a setting, a string.
     pooling = content.pop("pooling") if isinstance(content.get("pooling"), Mapping) else {}
     return Value(name, label, flatten(content), recipe, flatten_lists(repeat, f"{name}.repeat"), kind, pooling)
 
@@ -95,7 +95,7 @@ def flatten_lists(table: Mapping[str, Any], where: str) -> dict[str, tuple[Any, 
 
 
 def without_settings(axes: Iterable[Axis], fixed: set[str]) -> tuple[Axis, ...]:
-    """Return the axes that still vary a setting after those in ``fixed`` are fixed."""
+    """Return the axes that vary settings other than ``fixed``, without repeats over ``fixed``."""
     kept = []
     for axis in axes:
         if any(value.recipe or value.pooling or value.settings.keys() - fixed for value in axis.values):

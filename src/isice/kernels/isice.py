@@ -30,7 +30,7 @@ _CHUNK = 4096
 class Settings(NamedTuple):
     """Options of Alg. 2 that are plain values."""
 
-    betas: list[float]  # β of every step that moves anything
+    betas: list[float]  # β of each step; those with β = 0 are left out
     n_inverse_iter: int
     power: float  # the output is divided by this power of its trace
     alpha: float
@@ -84,7 +84,7 @@ def _pack(s, out, traces, power, D, SPAN: tl.constexpr, TILING: tl.constexpr):
 
 @triton.jit
 def _pack_sums(grad, out, sums, D, n_sums, CHUNK: tl.constexpr):
-    """Return ⟨grad, out⟩ and ‖grad‖² of a chunk, in float64."""
+    """Store ⟨grad, out⟩ and ‖grad‖ of a chunk; float64 squares of the norm cannot overflow."""
     image, chunk, size = (tl.program_id(0) // n_sums).to(tl.int64), tl.program_id(0) % n_sums, D * (D + 1) // 2
     index = chunk * CHUNK + tl.arange(0, CHUNK)
     cotangent = tl.load(grad + image * size + index, mask=index < size, other=0.0)
@@ -114,7 +114,7 @@ def _pack_vjp(grad, sums, traces, d_s, norms, power, D, n_sums, SPAN: tl.constex
 
 @triton.jit
 def _trace_sums(d_sigma, d_first, sigma, sums, D, TILING: tl.constexpr):
-    """Return the inner product of both cotangents with Σ' on a tile, doubled off the diagonal."""
+    """Store ⟨sum of both cotangents, Σ'⟩ on a tile, doubled off the diagonal."""
     image, tile, first = image_and_tile(TILING)
     at = tile_indices(tile, D, TILING).offsets + first
     grad = tl.load(d_sigma + at) + tl.load(d_first + at)
@@ -218,7 +218,7 @@ def isice_vjp(
 
 
 def _inverse(D: int, n_iter: int, precision: str, alpha: float) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Compute the inverse by launches that share their scratch memory."""
+    """Return the inverse as a function whose launches share their scratch memory."""
     shared: dict[Occupancy, Scratch] = {}
     return functools.partial(run, D=D, n_iter=n_iter, kind="inverse", precision=precision, shift=alpha, shared=shared)
 

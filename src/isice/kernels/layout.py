@@ -43,7 +43,7 @@ class TileIndices(NamedTuple):
 
 
 def tile_side(D: int) -> int:
-    """Return the side of a tile; small tiles compute less of the mirrored half."""
+    """Return the side of a tile; small diagonal tiles compute fewer entries twice."""
     return 64 if D > 32 else 32 if D > 16 else 16
 
 
@@ -101,7 +101,7 @@ def tile_indices(tile, D, TILING: tl.constexpr):
 
 @triton.jit
 def image_and_tile(TILING: tl.constexpr):
-    """Matrix and tile of a program, one program for each tile."""
+    """Return matrix, tile and the tile's offset of a program; one program computes one tile."""
     image, tile = (tl.program_id(0) // TILING.N_TILES).to(tl.int64), tl.program_id(0) % TILING.N_TILES
     return image, tile, (image * TILING.N_TILES + tile) * (TILING.BLOCK * TILING.BLOCK)
 
@@ -152,7 +152,7 @@ def split(value, DTYPE: tl.constexpr):
 
 @triton.jit
 def store_planes(slots, slot, value, rows, columns, mirror, SIDE: tl.constexpr, PLANES: tl.constexpr):
-    """Split a float32 tile into the planes of a slot, if ``mirror`` with its mirror image."""
+    """Store a float32 tile as the planes of a slot and, if ``mirror``, its mirror image."""
     straight = rows[:, None] * SIDE + columns[None, :]
     plane = slots + slot * (PLANES * SIDE * SIDE)
     high, low = split(value, slots.dtype.element_ty)

@@ -67,7 +67,7 @@ def blocks_per_matrix(n_tiles: int, n_resident: int) -> int:
 
 
 def partition(batch: int, n_tiles: int, occupancy: Occupancy) -> Partition:
-    """Divide a batch; spare blocks take the matrices of a partial last round if in time."""
+    """Divide a batch; spare blocks take a partial last round if that takes no longer."""
     group, n_groups, spare, interleave = occupancy
     groups = min(batch, n_groups)
     rounds, remainder = divmod(batch, groups)

@@ -76,7 +76,7 @@ def iterate(operands, step, workspace, schedule, problem, CONFIG: tl.constexpr):
         d_scale = DIRECTION_NORM / scalars.direction_norm * schedule.scale * schedule.derivative_scale
         trace = _load_trace(operands.source + first, zero, problem, CONFIG)
         if not CONFIG.DERIVATIVE:
-            _wait(counter, arrivals, GROUP)  # until no block reads the slots of the matrix before
+            _wait(counter, arrivals, GROUP)  # until no block reads the slots of the previous matrix
         for tile in range(rank + zero, N_TILES, GROUP):
             corner = tile_corner(tile, N_BLOCKS, BLOCK)
             prologue(
@@ -86,8 +86,7 @@ def iterate(operands, step, workspace, schedule, problem, CONFIG: tl.constexpr):
 
         wait = 1
         for index in range(0, schedule.n_stages):
-            # Loaded before the wait, so that it is there after it; whether to
-            # wait is in the row before.
+            # Loaded before the wait, to hide its latency; the previous stage says whether to wait.
             stage = load_stage(schedule, index)
             if wait != 0:
                 arrivals += GROUP

@@ -100,7 +100,7 @@ def _measure(config: RunConfig) -> tuple[float | None, float | None]:
 
 
 def _step(config: RunConfig, batch: int, device: torch.device) -> Callable[[], object]:
-    """Return a training step or, of a frozen network, the forward pass of a batch."""
+    """Return a training step or, for a frozen network, the forward pass of a batch."""
     info, model, size = info_in_use(config.data), config.model, _training_size(config)
     classes, layout = info.num_classes or 100, torch.channels_last if config.channels_last else torch.preserve_format
     network = create_model(
@@ -128,8 +128,8 @@ def _cost(config: RunConfig, sizes: dict[str, int] | None, step: float | None, g
     if isinstance(config, FrozenConfig):
         return Cost(sizes["train"], step, memory, (sizes["train"] + sizes["test"]) * step / batch)
     steps = EpochBatches(sizes["train"], batch, 0, accumulate=optim.accumulate).steps
-    larger = (_image_size(config) / _training_size(config)) ** 2  # evaluation is at the full size
-    per_image = _FORWARD * step / batch * larger * (2 if config.eval_flip else 1)
+    more_pixels = (_image_size(config) / _training_size(config)) ** 2  # evaluation is at the full size
+    per_image = _FORWARD * step / batch * more_pixels * (2 if config.eval_flip else 1)
     evaluated = sizes.get("val", 0) + (sizes["test"] if config.select_on == "test" else 0)
     epoch = steps * step + evaluated * per_image
     seconds = (optim.epochs + optim.head_epochs) * epoch + sizes["test"] * per_image

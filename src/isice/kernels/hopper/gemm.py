@@ -1,7 +1,7 @@
 """Asynchronous MMA of the Hopper kernel's consumer warps, on the k-slices of the ring.
 
-A buffer is released once its MMAs have finished, which is awaited after those of the
-next buffer have been issued.
+The MMAs of a k-slice are awaited, and its buffer released, after those of the next one have been
+issued.
 """
 
 from triton.experimental import gluon
@@ -60,7 +60,7 @@ def _issue_mma(total, d_total, a, da, c, dc, DERIVATIVE: gl.constexpr):
 def _accumulate(
     total, d_total, ring, buffer, phase, begin, end, LEFT: gl.constexpr, RIGHT: gl.constexpr, CONFIG: gl.constexpr
 ):
-    """Add the products over a range of the inner index; LEFT or RIGHT is stored transposed."""
+    """Add the products over a range of the inner index; LEFT, RIGHT as in :func:`_factors`."""
     DERIVATIVE: gl.constexpr = CONFIG.DERIVATIVE
     PLANES: gl.constexpr = CONFIG.PLANES
     FACTORS: gl.constexpr = 4 if DERIVATIVE else 2
@@ -84,15 +84,15 @@ def _accumulate(
 
 @gluon.jit
 def multiply(ring, buffer, phase, corner, CONFIG: gl.constexpr):
-    """Return a tile of LC and of dL·C + L·dC (or zero), the next buffer and its parity."""
+    """Return a tile of AC and of dA·C + A·dC (or zero), the next buffer and its parity."""
     BLOCK: gl.constexpr = CONFIG.BLOCK
     SIDE: gl.constexpr = CONFIG.SIDE
     total = gl.zeros((BLOCK, BLOCK), gl.float32, _ACCUMULATOR)
     # Without this wait the compiler may zero the accumulators after the first MMA, and would
     # then serialise all MMAs.
     total, d_total = _wait_mma(total, total, 0, CONFIG.DERIVATIVE)
-    # Both factors are stored transposed before the tile's row, the right one before
-    # its column, then neither.
+    # At inner indices before the tile's row both factors are stored transposed, then before its
+    # column the right one, then neither.
     bounds = 0, corner.row, corner.column, SIDE
     for part in gl.static_range(3):
         total, d_total, buffer, phase = _accumulate(

@@ -2,8 +2,8 @@
 
 It computes the schedule of the portable kernel on the same slots, with four differences. A producer
 warp copies factors by TMA and waits for the group, while the consumer warps wait for data only.
-MMAs are asynchronous. Slots hold the tiles on and above the diagonal only. And a group may
-interleave several matrices: it works on one while its blocks wait for each other with another.
+MMAs are asynchronous. Slots hold the tiles on and above the diagonal only. A group may interleave
+several matrices: it works on one while its blocks synchronise on another.
 """
 
 from typing import Any
@@ -64,16 +64,15 @@ def _store_inputs(operands, step, workspace, schedule, problem, image, index, ar
     first, counter = _first(image, CONFIG), workspace.counters + index
     trace = _load_trace(operands.source + first, problem, CONFIG)
     scalars = load_scalars(step, operands.norms, image, CONFIG)
-    to_norm = DIRECTION_NORM / scalars.direction_norm
+    d_scale = DIRECTION_NORM / scalars.direction_norm * schedule.scale * schedule.derivative_scale
     if not CONFIG.DERIVATIVE:
-        wait_for(counter, arrivals)  # until no block reads the slots of the matrix before
+        wait_for(counter, arrivals)  # until no block reads the slots of the previous matrix
     for tile in range(part.rank, CONFIG.N_TILES, part.size):
         corner = tile_corner(tile, CONFIG.SIDE // CONFIG.BLOCK, CONFIG.BLOCK)
         pointers = tile_pointers(operands, step, first + tile * (CONFIG.BLOCK * CONFIG.BLOCK))
         prologue(
             _slots(workspace, index, CONFIG), pointers, scalars.rate, trace, schedule.scale,
-            to_norm * schedule.scale * schedule.derivative_scale, corner, _lanes(CONFIG.BLOCK, CONFIG.BLOCK), False,
-            problem, CONFIG,
+            d_scale, corner, _lanes(CONFIG.BLOCK, CONFIG.BLOCK), False, problem, CONFIG,
         )  # fmt: skip
     arrive(counter)
 
@@ -186,7 +185,7 @@ def _consumer(operands, step, workspace, schedule, problem, ring, part, CONFIG: 
 
 @gluon.jit
 def iterate(operands, step, workspace, schedule, problem, direct, transposed, CONFIG: gl.constexpr):
-    """Run ``newton_schulz.iterate`` on the :func:`descriptors` of the slots, also transposed."""
+    """Do as ``portable.iterate``, with the two :func:`descriptors` of the slots."""
     part = share(
         gl.program_id(0), gl.num_programs(0), problem.batch, problem.remainder, CONFIG.GROUP, CONFIG.INTERLEAVE
     )
