@@ -22,10 +22,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table; columns of numbers are right-aligned, except the first.
 
     Example:
-        >>> print(table(["D", "ms"], [("32", "0.5")]))
-        | D | ms |
-        | --- | ---: |
-        | 32 | 0.5 |
+        >>> print(table(["D", "mode", "ms"], [("32", "high", "0.5")]))
+        | D | mode | ms |
+        | --- | --- | ---: |
+        | 32 | high | 0.5 |
     """
     cells = [*rows] or [[MISSING] * len(header)]
     numbers = [all(_NUMBER.match(cell) for cell in column) for column in zip(*cells, strict=True)]

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Pages of the site that are files of the repository's root.
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)\s#]+)")
+_CODE, _OPTION = re.compile(r"<code>[^<]+</code>"), re.compile(r"(?<![\w-])--[\w-]+")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -46,6 +47,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return posixpath.relpath(uri, posixpath.dirname(own) or ".")
 
     return _LINK.sub(site_link, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Mark options such as ``--set`` in inline code: a browser would break them at a hyphen."""
+    return _CODE.sub(lambda code: _OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
 
 
 def _resolved(document: str, target: str) -> str:

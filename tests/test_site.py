@@ -79,6 +79,11 @@ def test_links_out_of_docs_become_links_inside_the_site():
     assert text == "[a](../index.md#why) [b](../gpu.md) [c](https://x.org) [d](#e)"
 
 
+def test_options_in_inline_code_are_marked():
+    html = load("site_hooks").on_page_content("<code>a-b --set x</code> --set <code><span>--set</span></code>")
+    assert html == '<code>a-b <span class="option">--set</span> x</code> --set <code><span>--set</span></code>'
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The folder of the built site, and what the build printed."""
@@ -96,8 +101,10 @@ def test_the_site_builds_strictly(site):
     assert 'id="isice.ops.covariance.covariance"' in reference
     assert "Source code in" in reference
     for page in site.rglob("*.html"):
-        loaded = re.findall(r'<(?:link|script|img)[^>]+(?:href|src)="(https?://[^"]+)"', page.read_text("utf-8"))
+        text = page.read_text("utf-8")
+        loaded = re.findall(r'<(?:link|script|img)[^>]+(?:href|src)="(https?://[^"]+)"', text)
         assert [url for url in loaded if "squidfunk" not in url] == [], page
+        assert "<em " not in text, f"{page}: a formula with _{{…}} was read as emphasis with attributes"
 
 
 # All pages in frames of the width of a phone or a desktop: how wide they are, and
