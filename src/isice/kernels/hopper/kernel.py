@@ -64,7 +64,7 @@ def _store_inputs(operands, step, workspace, schedule, problem, image, index, ar
     first, counter = _first(image, CONFIG), workspace.counters + index
     trace = _load_trace(operands.source + first, problem, CONFIG)
     scalars = load_scalars(step, operands.norms, image, CONFIG)
-    d_scale = DIRECTION_NORM / scalars.direction_norm * schedule.scale * schedule.derivative_scale
+    to_norm = DIRECTION_NORM / scalars.direction_norm
     if not CONFIG.DERIVATIVE:
         wait_for(counter, arrivals)  # until no block reads the slots of the previous matrix
     for tile in range(part.rank, CONFIG.N_TILES, part.size):
@@ -72,7 +72,8 @@ def _store_inputs(operands, step, workspace, schedule, problem, image, index, ar
         pointers = tile_pointers(operands, step, first + tile * (CONFIG.BLOCK * CONFIG.BLOCK))
         prologue(
             _slots(workspace, index, CONFIG), pointers, scalars.rate, trace, schedule.scale,
-            d_scale, corner, _lanes(CONFIG.BLOCK, CONFIG.BLOCK), False, problem, CONFIG,
+            to_norm * schedule.scale * schedule.derivative_scale, corner, _lanes(CONFIG.BLOCK, CONFIG.BLOCK), False,
+            problem, CONFIG,
         )  # fmt: skip
     arrive(counter)
 
