@@ -104,7 +104,7 @@ def paper_recipe(records: list[Record], *, notes: bool = True) -> str:
     trained = {method: found for method, _, found in methods if found}
     rows = [(method, paper, *_measured(paper, found)) for method, paper, found in methods if found]
     missing = [method for method, _, found in methods if not found]
-    header = ["method", "printed, %", "ours, %", "difference", "95 % interval", "training accuracy, %", "epochs"]
+    header = ["method", "printed, %", "ours, %", "95 % interval", "difference", "training accuracy, %", "epochs"]
     return "\n\n".join([table(header, rows), *([_notes(trained, missing)] if notes else [])])
 
 
@@ -120,7 +120,7 @@ def published_recipe(records: list[Record]) -> str:
         rows.append((f"`{pooling}`", paper, *_measured(paper, found), str(chosen["epoch"]), chosen["chosen_on"]))
     if not rows:
         return ""
-    header = ["pooling", "printed, %", "ours, %", "difference", "95 % interval", "training accuracy, %", "epochs"]
+    header = ["pooling", "printed, %", "ours, %", "95 % interval", "difference", "training accuracy, %", "epochs"]
     return f"## Recipe {PUBLISHED}\n\n" + table([*header, "epoch", "epoch chosen on"], rows)
 
 
@@ -162,8 +162,8 @@ def _measured(paper: str, records: list[Record]) -> tuple[str, ...]:
     last = [record["epochs"][-1] for record in records]
     return (
         f"{accuracy.mean:.1f}{spread}",
-        difference,
         f"{100 * low:.1f} – {100 * high:.1f}",
+        difference,
         f"{100 * mean_std([row['train_accuracy'] for row in last]).mean:.1f}",
         ", ".join(_distinct(row["epoch"] for row in last)),
     )

@@ -199,8 +199,8 @@ def test_runs_of_the_column_appear_beside_the_published_numbers(build, tmp_path,
         results["epochs"] = [{"epoch": 32, "train_accuracy": 1.0, "images_per_second": 929.4}]
         write_record(tmp_path / cell.name, new_record(run, {"gpu": "H200"}) | {"status": "finished"} | results)
     text = column.pages()[tmp_path / "README.md"]
-    assert "| iSQRT-COV | 84.5 | 78.1 | −6.4 | 77.0 – 79.1 | 100.0 | 32 |" in text
-    assert "| iSICE | 86.5 | 87.0 | +0.5 |" in text
+    assert "| iSQRT-COV | 84.5 | 78.1 | 77.0 – 79.1 | −6.4 | 100.0 | 32 |" in text
+    assert "| iSICE | 86.5 | 87.0 | 86.1 – 87.9 | +0.5 |" in text
     assert "| GAP" not in text
     assert "Not trained yet: GAP, NetVLAD, NetFV, BCNN, " in text
     assert "Schedule of iSQRT-COV, iSICE: 32 of 50." in text
@@ -219,8 +219,8 @@ def test_runs_of_other_epochs_are_no_seeds(build, tmp_path, monkeypatch):
             write_record(tmp_path / cell.name, run)
     pages = column.pages()
     text = " ".join(pages[tmp_path / "README.md"].split())
-    assert "| iSICE | 86.5 | 80.0 | −6.5 | 79.0 – 81.0 | 100.0 | 32 |" in text
-    assert "| iSQRT-COV | 84.5 | 60.0 | −24.5 | 58.7 – 61.3 | 100.0 | 17 |" in text
+    assert "| iSICE | 86.5 | 80.0 | 79.0 – 81.0 | −6.5 | 100.0 | 32 |" in text
+    assert "| iSQRT-COV | 84.5 | 60.0 | 58.7 – 61.3 | −24.5 | 100.0 | 17 |" in text
     assert "so their seconds are not speeds: iSQRT-COV (100 %), iSICE (100 %)." in text
     (tmp_path / "experiment.json").write_text(pages[tmp_path / "experiment.json"], encoding="utf-8")
     report = write_report(tmp_path)["markdown"].read_text(encoding="utf-8")
