@@ -11,7 +11,7 @@ from isice.ops.graphical_lasso.solver import solve
 from isice.ops.graphical_lasso.start import cold_start
 from isice.ops.graphical_lasso.theta_step import _root_polynomials, half_theta_by_eigh, half_theta_by_newton_schulz
 
-from .correlations import off_diagonal, off_penalty, sample_cov
+from .correlations import KINDS, off_diagonal, off_penalty, sample_cov
 from .raw_scale import graphical_lasso
 
 
@@ -28,6 +28,20 @@ def test_newton_schulz_steps_give_the_same_solution():
     single = solve(correlation.float(), penalty.float(), 1e-4, 500, strategy=products)
     assert bool((single[2] <= 1e-4 * 40).all())
     assert float((single[0] @ single[1] - torch.eye(40)).abs().max()) < 1e-3
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 1e-30, 1e-12])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_matrix_without_penalty_does_not_disturb_its_batch_on_a_gpu(dtype, sparsity):
+    cov, penalty = KINDS["sparse"](40, 2, 0).to(dtype), off_penalty(40, 0.05).expand(2, 40, 40).to(dtype).clone()
+    penalty[0] = off_penalty(40, sparsity)
+    strategy = Strategy("newton_schulz", inverse="products", float32_first=True, accelerate=dtype == torch.float64)
+    found, alone = (solve(cov[i:], penalty[i:], 1e-4, 100, strategy=strategy) for i in (0, 1))
+    assert bool((found.gap <= 1e-4 * 40).all())
+    torch.testing.assert_close(found.precision[0], torch.linalg.inv(cov[0]), rtol=0, atol=0.1)
+    torch.testing.assert_close(found.precision[1], alone.precision[0], rtol=0, atol=1e-2)
+    assert int(found.n_iter[0]) <= 20
+    assert int(found.n_iter[1]) == int(alone.n_iter)
 
 
 @pytest.mark.parametrize("rho", [1e-4, 1e-2, 1.0, 1e3])

@@ -14,6 +14,7 @@ from .theta_step import half_theta_by_newton_schulz
 CLOSE_ROOT = 0.02  # ‖ZW − I‖_F/√D, beyond ρ, up to which the root is about W⁻¹
 FAR_ROOT = 0.4  # the same from which on W is indefinite or nearly so, as on singular features
 RIDGE, MAX_RIDGE = 0.6, 1.5  # r as multiples of λ√D and of √λ
+LEAST_SPARSITY = 1e-6  # λ of the roots: they divide by it, and share polynomials with the batch
 
 
 class Start(NamedTuple):
@@ -34,7 +35,8 @@ def cold_start(cov: Tensor, penalty: Tensor, *, inverse: Literal["cholesky", "pr
     and where W is far from positive definite, which takes the fewest iterations on real features.
     """
     size = cov.shape[-1]
-    sparsity = (penalty.sum((-2, -1), keepdim=True) / max(1, size * (size - 1))).clamp_(max=1.0)
+    least = LEAST_SPARSITY if inverse == "products" else 0.0
+    sparsity = (penalty.sum((-2, -1), keepdim=True) / max(1, size * (size - 1))).clamp_(least, 1.0)
     dual = cov - torch.clamp(cov, -penalty, penalty)
     # Random signs on a D×D matrix change its eigenvalues in proportion to √D.
     ridge = torch.minimum(RIDGE * math.sqrt(size) * sparsity, MAX_RIDGE * sparsity.sqrt())
