@@ -44,6 +44,15 @@ def test_a_matrix_without_penalty_does_not_disturb_its_batch_on_a_gpu(dtype, spa
     assert int(found.n_iter[1]) == int(alone.n_iter)
 
 
+def test_a_matrix_without_penalty_costs_the_others_no_iterations():
+    cov, grid = KINDS["sparse"](2, 20, 0), torch.linspace(0, 0.4, 20, dtype=torch.float64)
+    penalty = grid[:, None, None] * off_penalty(2, 1.0)
+    strategy = Strategy("newton_schulz", inverse="products", float32_first=True, accelerate=True)
+    found, others = (solve(cov[i:], penalty[i:], 1e-6, 100, strategy=strategy) for i in (0, 1))
+    assert found.n_iter.tolist() == [0, *others.n_iter.tolist()]
+    torch.testing.assert_close(found.precision[0], torch.linalg.inv(cov[0]))
+
+
 @pytest.mark.parametrize("rho", [1e-4, 1e-2, 1.0, 1e3])
 def test_roots_by_products_are_those_by_eigenvalues(rho):
     b = torch.randn(3, 30, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

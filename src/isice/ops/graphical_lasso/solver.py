@@ -122,8 +122,9 @@ def solve_connected(
     strategy: Strategy | None,
 ) -> Outputs:
     """Run ADMM to a gap of ``tol`` per variable, or to POLISH_BELOW and then Newton's method."""
-    if not bool(penalty.any()):
-        return _unpenalized(cov)
+    penalized = penalty.flatten(1).any(1)
+    if not bool(penalized.all()):
+        return _solve_penalized(penalized, cov, penalty, count, tol, max_iter, init, strategy)
     chosen = strategy or Strategy.fastest(cov)
     quick = max(tol, POLISH_BELOW) * count.double()
     single = cov.dtype == torch.float32
@@ -306,6 +307,27 @@ def _continued(cov: Tensor, penalty: Tensor, solution: Solution, part: Tensor, s
         return current
     cold = _start(cov, penalty, None, strategy.inverse)
     return Start(*(torch.where(lost, new, old) for new, old in zip(cold, current, strict=True)))
+
+
+def _solve_penalized(
+    penalized: Tensor,
+    cov: Tensor,
+    penalty: Tensor,
+    count: Tensor,
+    tol: float,
+    max_iter: int,
+    init: Tensor | None,
+    strategy: Strategy | None,
+) -> Outputs:
+    """Run ADMM on the penalized matrices only: without a penalty its ρ would fall to zero."""
+    free, rest = (~penalized).nonzero()[:, 0], penalized.nonzero()[:, 0]
+    inverted = _unpenalized(rows(cov, free))
+    if len(rest) == 0:
+        return inverted
+    first = None if init is None else init[rest]
+    solved = solve_connected(cov[rest], penalty[rest], count[rest], tol, max_iter, first, strategy)
+    back = torch.argsort(torch.cat([free, rest]))
+    return Outputs(*(torch.cat(tensors)[back] for tensors in zip(inverted, solved, strict=True)))
 
 
 def _unpenalized(cov: Tensor) -> Outputs:
