@@ -87,6 +87,16 @@ def test_a_path_of_a_batch_with_weights_and_other_units():
     assert float(path.gap.max()) <= TOL * 40
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("matrix_on", "grid_on"), [("cpu", "cuda"), ("cuda", "cpu")])
+def test_the_grid_may_be_on_another_device(matrix_on, grid_on):
+    cov, grid = matrix("chain", 60).to(matrix_on), torch.tensor([0.3, 0.1], device=grid_on)
+    path = graphical_lasso_path(cov, grid, tol=TOL, scale="raw")
+    assert path.precision.device.type == matrix_on
+    assert float(path.gap.max()) <= TOL * 60
+
+
 @pytest.mark.parametrize(
     "options", [{"penalize_diagonal": True}, {"polish": True}, {"tol": 1e-10}, {"dtype": torch.float32}]
 )

@@ -205,7 +205,7 @@ def _cpu_path(
     max_iter: int = 5000,
     **_: Any,
 ) -> Iterator[GraphicalLassoResult]:
-    unit = _penalty("graphical_lasso_path", cov, 1.0, weights, scale)
+    unit, sparsities = _penalty("graphical_lasso_path", cov, 1.0, weights, scale), sparsities.cpu()
     for sparsity in sparsities[[0, -1]]:
         check_solvable(cov, unit * sparsity, weights, penalize_diagonal=False)
     shape, size = torch.broadcast_shapes(cov.shape[:-2], unit.shape[:-2]), cov.shape[-1]
