@@ -12,8 +12,9 @@ from isice.cli import app
 PAGE = Path(__file__).resolve().parent / "cli.md"
 HEADER = """# Command line
 
-Generated from the commands by `python docs/build.py cli`; do not edit. `isice COMMAND --help` shows
-the same in a terminal.
+<!-- Generated from the commands by `python docs/build.py cli`; do not edit. -->
+
+All commands and options of `isice`. `isice COMMAND --help` shows the same in a terminal.
 """
 
 
