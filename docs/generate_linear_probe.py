@@ -16,7 +16,7 @@ DATA = {"cub200": "CUB-200", "cars": "Stanford Cars", "pets": "Oxford-IIIT Pet",
 NETWORKS = {"vgg16": "VGG-16", "tf_efficientnet_lite0": "EfficientNet-Lite0"}
 DEFAULT = "partial_correlation(ridge=10)"
 # Groups that change the input or the start of a pooling.
-VARIANTS = ("unit positions", "random start")
+VARIANTS = ("unit positions", "square roots of features", "random start")
 COUNTS = ("images", "wins", "losses")  # against isqrt_cov, on the held-out images
 Row = dict[str, Any]
 
@@ -58,9 +58,9 @@ def summary() -> str:
 def by_setting() -> str:
     """Return accuracies and the difference to iSQRT-COV of every pooling, data and network."""
     rows = [
-        (f"{data}, {network}", f"`{row['pooling']}`", f"{100 * row['accuracy']:.1f}",
+        (f"{data}, {network}", _variant(row), f"{100 * row['accuracy']:.1f}",
          f"{100 * row['leave_one_out']:.1f}", difference([row]), _rounded(row.get("ridge")))
-        for (data, network), found in _settings().items()
+        for (data, network), found in _settings(variants=True).items()
         for row in found
         if row["seed"] == 0
     ]  # fmt: skip
@@ -68,11 +68,12 @@ def by_setting() -> str:
     return table(header, rows)
 
 
-def _settings() -> dict[tuple[str, str], list[Row]]:
+def _settings(*, variants: bool = False) -> dict[tuple[str, str], list[Row]]:
     """Return the rows of each data and network, in the order of the record."""
     found: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in read_results("linear_probe_datasets")["rows"]:
-        found[DATA[row["data"]], NETWORKS[row["network"]]].append(row)
+        if variants or row["group"] not in VARIANTS:
+            found[DATA[row["data"]], NETWORKS[row["network"]]].append(row)
     return found
 
 

@@ -38,7 +38,7 @@ def test_leave_one_out_equals_refits(size, penalty, monkeypatch):
     assert 0.2 < found["leave_one_out"] < 1
 
 
-def test_unit_positions_forget_the_length_of_a_position_and_a_random_start_the_data():
+def test_variants_change_the_features_or_the_start():
     generator = torch.Generator().manual_seed(0)
     x, held_out = torch.rand(6, 4, 5, 5, generator=generator), torch.arange(6) >= 3
     lengths = torch.rand(6, 1, 5, 5, generator=generator) + 0.5
@@ -51,6 +51,7 @@ def test_unit_positions_forget_the_length_of_a_position_and_a_random_start_the_d
 
     torch.testing.assert_close(means(linear_probe.UNIT, lengths * x), means(linear_probe.UNIT, x))
     assert (means("baselines", lengths * x) - means("baselines", x)).abs().max() > 0.01
+    torch.testing.assert_close(means(linear_probe.SQUARE_ROOT, x.square()), means("baselines", x))
     layer = linear_probe.create_pooling("netvlad(n_clusters=2)", 4)
     torch.testing.assert_close(vectors(linear_probe.RANDOM, x), layer(x).detach())
     assert (vectors("baselines", x) - layer(x)).abs().max() > 0.01
@@ -78,9 +79,21 @@ def test_rows_are_compared_with_the_reference_which_comes_first():
     assert len(linear_probe.chosen(["baselines"], None)) == len(linear_probe.GROUPS["baselines"])
 
 
-def test_the_interval_of_a_difference_is_that_of_paired_images(monkeypatch):
+@pytest.fixture
+def generator(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "docs"))
-    generator = importlib.import_module("generate_linear_probe")
+    return importlib.import_module("generate_linear_probe")
+
+
+def test_every_variant_is_named_and_left_out_of_the_summary(generator, monkeypatch):
+    assert {linear_probe.UNIT, linear_probe.SQUARE_ROOT, linear_probe.RANDOM} == set(generator.VARIANTS)
+    row = {"data": "cars", "network": "vgg16", "group": "ridge", "pooling": generator.DEFAULT, "seed": 0}
+    rows = [row, *(row | {"group": group} for group in generator.VARIANTS)]
+    monkeypatch.setattr(generator, "read_results", lambda _: {"rows": rows})
+    assert generator._settings() == {("Stanford Cars", "VGG-16"): [row]}
+
+
+def test_the_interval_of_a_difference_is_that_of_paired_images(generator):
     wins, losses, images = 60, 30, 1000
     paired = np.repeat([1.0, -1.0, 0.0], [wins, losses, images - wins - losses])
     margin = 196 * paired.std() / images**0.5
