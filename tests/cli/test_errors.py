@@ -55,6 +55,10 @@ from ._invoke import invoke, main
         (["export", "untrained", "--format", "onx"], "Did you mean 'onnx'?"),
         (["export", "untrained", "--which", "last"], "checkpoints/last', which does not exist; use which='best'"),
         (["push", "nowhere", "./x"], "expected a run folder, got 'nowhere'"),
+        (
+            ["train", "--data", "digits", "--out", "failed/record.json"],
+            "record.json', got 'file exists'; check the path",
+        ),
         (["push", "untrained", "a/b/c"], "expected a repository like owner/name, got 'a/b/c'"),
     ],
 )

@@ -70,13 +70,21 @@ def main() -> None:
     except _USER_ERRORS as error:
         if os.environ.get("ISICE_DEBUG"):
             traceback.print_exc()
-        hint = missing_package(error) if isinstance(error, ModuleNotFoundError) else None
-        text = hint or " ".join(str(error).split()) or type(error).__name__
-        _fail(text)
+        _fail(_one_line(error))
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError":  # torch's, which is not imported here
             raise
         _fail("isice: expected the batch to fit on the GPU, got out of memory; lower the batch size or the image size.")
+
+
+def _one_line(error: Exception) -> str:
+    hint = missing_package(error) if isinstance(error, ModuleNotFoundError) else None
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        hint = (
+            f"isice: expected to use {str(error.filename)!r}, got {error.strerror.lower()!r}; "
+            "check the path and its permissions."
+        )
+    return hint or " ".join(str(error).split()) or type(error).__name__
 
 
 def _fail(message: str) -> NoReturn:
