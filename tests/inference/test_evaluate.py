@@ -1,6 +1,7 @@
 """Evaluation of a run, against predictions computed by hand from the files and the checkpoint."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -87,6 +88,12 @@ def test_the_file_keeps_one_entry_per_split_and_checkpoint(folder):
     assert sum(count for _, _, count in entry["confusion"]) == entry["images"] == 32
     assert entry["top1_interval"][0] < entry["top1"] < entry["top1_interval"][1]
     assert {"commit", "versions", "hardware", "precision", "run", "seconds"} <= entry.keys()
+
+
+def test_a_read_only_folder_is_refused_before_anything_is_computed(folder, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    with pytest.raises(PermissionError, match=r"evaluation.json to .* got a read-only folder"):
+        evaluate_run(folder / "run", track=lambda _: pytest.fail("computed"))
 
 
 def test_training_again_removes_earlier_evaluations(tmp_path):

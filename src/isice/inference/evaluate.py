@@ -1,5 +1,6 @@
 """Evaluate a run on one split of its data and store the scores in the run folder."""
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,10 @@ def evaluate_run(
     check_choice("eval", "split", split, SPLITS)
     settings = list(settings)
     trained = load_trained(folder, which)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(
+            f"eval: expected to write evaluation.json to {str(folder)!r}, got a read-only folder; copy the run."
+        )
     config = _evaluation_config(trained.config, settings)
     flip = flip or config.eval_flip
     device = resolve_device(config.device)
