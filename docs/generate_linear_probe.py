@@ -15,15 +15,16 @@ PAGE = ROOT / "docs" / "internals" / "linear_probe.md"
 DATA = {"cub200": "CUB-200", "cars": "Stanford Cars", "pets": "Oxford-IIIT Pet", "flowers": "Oxford Flowers"}
 NETWORKS = {"vgg16": "VGG-16", "tf_efficientnet_lite0": "EfficientNet-Lite0"}
 DEFAULT = "partial_correlation(ridge=10)"
+SQUARE_ROOT = "square roots of features"
 # Groups that change the input or the start of a pooling.
-VARIANTS = ("unit positions", "square roots of features", "random start")
+VARIANTS = ("unit positions", SQUARE_ROOT, "random start")
 COUNTS = ("images", "wins", "losses")  # against isqrt_cov, on the held-out images
 Row = dict[str, Any]
 
 
 def pages() -> dict[Path, str]:
     """Return the internals page with its tables."""
-    tables = {"probe": probe(), "probe-data": by_setting()}
+    tables = {"probe": probe(), "probe-data": by_setting(), "probe-roots": square_roots()}
     return {PAGE: filled(PAGE.read_text(encoding="utf-8"), tables)}
 
 
@@ -58,14 +59,28 @@ def summary() -> str:
 def by_setting() -> str:
     """Return accuracies and the difference to iSQRT-COV of every pooling, data and network."""
     rows = [
-        (f"{data}, {network}", _variant(row), f"{100 * row['accuracy']:.1f}",
+        (f"{data}, {network}", f"`{row['pooling']}`", f"{100 * row['accuracy']:.1f}",
          f"{100 * row['leave_one_out']:.1f}", difference([row]), _rounded(row.get("ridge")))
-        for (data, network), found in _settings(variants=True).items()
-        for row in found
+        for (data, network), found in _settings().items()
+        for row in sorted(found, key=lambda row: row["pooling"] != "isqrt_cov")
         if row["seed"] == 0
     ]  # fmt: skip
     header = ["features", "pooling", "held out, %", "leave-one-out, %", "against `isqrt_cov`", "ridge estimated"]
     return table(header, rows)
+
+
+def square_roots() -> str:
+    """Return the mean accuracy over the reductions, with features and with their square roots."""
+    rows = []
+    for (data, network), found in _settings(variants=True).items():
+        for pooling in ("isqrt_cov", DEFAULT):
+            mine = [row for row in found if row["pooling"] == pooling]
+            parts = [[row for row in mine if (row["group"] == SQUARE_ROOT) is rooted] for rooted in (False, True)]
+            if parts[1]:
+                before, after = (100 * statistics.fmean(row["accuracy"] for row in part) for part in parts)
+                gain = f"{after - before:+.1f}".replace("-", "−")
+                rows.append((f"{data}, {network}", f"`{pooling}`", f"{before:.1f}", f"{after:.1f}", gain))
+    return table(["features", "pooling", "features, %", "square roots, %", "gain"], rows)
 
 
 def _settings(*, variants: bool = False) -> dict[tuple[str, str], list[Row]]:
