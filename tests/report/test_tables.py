@@ -33,6 +33,15 @@ def test_a_copied_or_repeated_run_is_not_another_seed(runs, started):
     assert result_table(load_results(runs)).rows == before
 
 
+def test_a_run_on_another_data_folder_is_not_a_repetition(runs):
+    before = len(load_results(runs).records)
+    path = shutil.copytree(runs / "gap-0", runs / "elsewhere" / "gap-0") / "record.json"
+    record = json.loads(path.read_text())
+    record["config"]["data"]["root"] = "elsewhere"
+    path.write_text(json.dumps(record))
+    assert len(load_results(runs).records) == before + 1
+
+
 def test_failed_only_and_missing(tmp_path, write_run):
     failed = write_run(tmp_path, "isice", 0, 0.0, status="failed")
     missing = write_run(tmp_path / "elsewhere", "gap", 0, 0.5)

@@ -93,14 +93,17 @@ def _complete_records(folder: Path) -> list[Record]:
 
 
 def _one_per_config(records: list[Record]) -> list[Record]:
-    """Return the newest record of each config and seed, a finished one if there is one.
+    """Return the newest record of each config, seed and data folder, finished if there is one.
 
-    A copied folder or a repetition with the same seed is not another seed.
+    A copied folder or a repetition with the same seed is not another seed. The hash does not name
+    the data folder, which may hold other images.
     """
-    best: dict[str, Record] = {}
-    for record in sorted(records, key=lambda record: (record["status"] == "finished", record["started"])):
-        best[record["hash"]] = record
-    return [record for record in records if best[record["hash"]] is record]
+
+    def key(record: Record) -> tuple[str, Any]:
+        return record["hash"], flatten(record["config"]).get("data.root")
+
+    newest = {key(one): one for one in sorted(records, key=lambda one: (one["status"] == "finished", one["started"]))}
+    return [record for record in records if newest[key(record)] is record]
 
 
 def _missing_fields(record: Record) -> list[str]:
