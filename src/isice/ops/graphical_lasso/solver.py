@@ -183,9 +183,12 @@ def _solve_each(cov: Tensor, penalty: Tensor, tol: float, max_iter: int, init: T
     if rest:
         first = None if init is None else init[rest]
         parts.append(_solve_by_components(cov[rest], penalty[rest], tol, max_iter, first, None))
-    if len(parts) == 1:
-        return parts[0]
-    back = torch.argsort(torch.tensor(order + rest))
+    return parts[0] if len(parts) == 1 else _in_order(parts, torch.tensor(order + rest))
+
+
+def _in_order(parts: list[Outputs], places: Tensor) -> Outputs:
+    """Join parts of a batch whose problems belong at ``places``."""
+    back = torch.argsort(places)
     return Outputs(*(torch.cat(tensors)[back] for tensors in zip(*parts, strict=True)))
 
 
@@ -326,8 +329,7 @@ def _solve_penalized(
         return inverted
     first = None if init is None else init[rest]
     solved = solve_connected(cov[rest], penalty[rest], count[rest], tol, max_iter, first, strategy)
-    back = torch.argsort(torch.cat([free, rest]))
-    return Outputs(*(torch.cat(tensors)[back] for tensors in zip(inverted, solved, strict=True)))
+    return _in_order([inverted, solved], torch.cat([free, rest]))
 
 
 def _unpenalized(cov: Tensor) -> Outputs:
