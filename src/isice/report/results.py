@@ -93,7 +93,7 @@ def _complete_records(folder: Path) -> list[Record]:
 
 
 def _one_per_config(records: list[Record]) -> list[Record]:
-    """Return the newest record of each config, seed and data folder, finished if there is one.
+    """Return the last record of each config, seed and data folder, finished if there is one.
 
     A copied folder or a repetition with the same seed is not another seed. The hash does not name
     the data folder, which may hold other images.
@@ -102,8 +102,8 @@ def _one_per_config(records: list[Record]) -> list[Record]:
     def key(record: Record) -> tuple[str, Any]:
         return record["hash"], flatten(record["config"]).get("data.root")
 
-    newest = {key(one): one for one in sorted(records, key=lambda one: (one["status"] == "finished", one["started"]))}
-    return [record for record in records if newest[key(record)] is record]
+    last = {key(one): one for one in sorted(records, key=lambda one: one["status"] == "finished")}
+    return [record for record in records if last[key(record)] is record]
 
 
 def _missing_fields(record: Record) -> list[str]:
